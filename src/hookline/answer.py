@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -28,16 +29,16 @@ from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Status
-from hookline.engine.record import Decided, Ended, Journal
+from hookline.engine.point import Point, Status
+from hookline.engine.record import Called, Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
-from hookline.hookfile.trust import FILE
-from hookline.journal import open_journal, opened_journal
+from hookline.hookfile.trust import FILE, digest
+from hookline.journal import default_path, open_journal, opened_journal
 
 if TYPE_CHECKING:
     from hookline.engine.context import WorkflowContext
@@ -59,6 +60,8 @@ class _Asked(NamedTuple):
     event: str
     caller: str
     files: tuple[str, ...] = ()
+    once: bool = False
+    within: int = 0
 
 
 class ForeignEvent(NamedTuple):
@@ -74,7 +77,12 @@ def main(words: list[str]) -> int:
     """Answer one event; the exit code, unless the short way has ended the process."""
     usual = None if os.environ.get(LONG) else _usual_options(words)
     asked = usual or _options(words)
+    if asked.within:
+        # To be killed is refused by the entry that has this option; for a client that gave up waiting it is a yes.
+        import_module("_signal").alarm(asked.within)  # `signal` itself takes longer to load
     stdin = sys.stdin.buffer.read() if sys.stdin is not None else b""  # pyright: ignore[reportUnnecessaryComparison]
+    if asked.once and _answered_elsewhere(asked, stdin):
+        return 0
     try:
         note_client(os.environ)
     except OSError:
@@ -92,15 +100,18 @@ def main(words: list[str]) -> int:
 
 def _usual_options(words: list[str]) -> _Asked | None:
     """The options in the words, where they are of the usual kind; any other is for the real parser."""
-    found: dict[str, tuple[str, ...]] = {"event": (), "--as": (), "--file": ()}
-    rest = iter(words)
+    found: dict[str, tuple[str, ...]] = {"event": (), "--as": (), "--file": (), "--within": ()}
+    once = "--once" in words
+    rest = iter([word for word in words if word != "--once"])
     for word in rest:
-        key, value = (word, next(rest, "")) if word in ("--as", "--file") else ("event", word)
-        if not value or value.startswith("-") or (key != "--file" and found[key]):
+        key, value = (word, next(rest, "")) if word.startswith("--") else ("event", word)
+        if key not in found or not value or value.startswith("-") or (key != "--file" and found[key]):
             return None
         found[key] += (value,)
-    caller = "".join(found["--as"]) or "claude"
-    return _Asked("".join(found["event"]), caller, found["--file"]) if caller in CALLERS else None
+    caller, within = "".join(found["--as"]) or "claude", "".join(found["--within"]) or "0"
+    if caller not in CALLERS or not within.isdecimal():
+        return None
+    return _Asked("".join(found["event"]), caller, found["--file"], once, int(within))
 
 
 def _options(words: list[str]) -> _Asked:
@@ -122,7 +133,45 @@ def _options(words: list[str]) -> _Asked:
         default=[],
         help=f"a hook file, besides the machine's [default: {searched}]",
     )
+    parser.add_argument(
+        "--once", action="store_true", help="say nothing about a tool call that another entry has answered"
+    )
+    parser.add_argument("--within", type=int, default=0, help="the seconds after which this process is ended")
     return _Asked(**vars(parser.parse_args(words)))
+
+
+def _answered_elsewhere(asked: _Asked, stdin: bytes) -> bool:
+    """True if another entry of the same client was asked about the same tool call at the same time, and has answered.
+
+    Clients ask their entries together. The first takes a lock for as long as it lives; whoever finds it taken waits,
+    and then goes by the record: one that was killed has left none.
+    """
+    from fcntl import LOCK_EX, LOCK_NB, lockf
+
+    try:
+        payload = read(stdin)
+        event = _event(payload, str(payload.get("hook_event_name") or asked.event), asked.caller)
+        facts = event.context.facts
+        if not facts.call_id or facts.point not in (Point.TOOL_START, Point.TOOL_END):
+            return False
+        start = begun(facts, event.name, event.caller, None)
+        about = "\0".join([start.run_id, start.scope_id, event.name, *asked.files])
+        place = int(digest([about.encode()])[:15], 16)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        lock = os.open(default_path(os.environ).with_name("answers.lock"), flags, 0o600)
+        try:
+            lockf(lock, LOCK_EX | LOCK_NB, 1, place)
+            return False
+        except BlockingIOError:
+            lockf(lock, LOCK_EX, 1, place)
+        with open_journal() as journal:
+            kept = journal.records(start.run_id)
+    except (OSError, HooklineError):
+        return False  # it is asked again; whatever is wrong will be said there
+    return any(
+        isinstance(each, Called | Decided) and (each.scope_id, each.point) == (start.scope_id, facts.point)
+        for each in kept
+    )
 
 
 def _event(payload: Json, name: str, caller: str) -> ForeignEvent:

@@ -173,7 +173,7 @@ def test_install_approves_the_file_of_the_project_after_showing_it(asked, hookli
 
 def test_install_does_not_approve_a_file_with_a_mistake_and_says_so(asked, hookline, folder):
     (folder / "hookline.yaml").write_text("hooks: 3\n")
-    done = hookline("install", "claude-code")
+    done = hookline("install", "claude-code", "--local")
     assert done.returncode == 0
     assert "not approved:" in done.stdout
     assert "is not approved" in refusal(asked())

@@ -1,10 +1,13 @@
 """The claude-command protocol, both ways: JSON on stdin, JSON or an exit code as the answer.
 
-events    the 33 events of Claude Code, those of Codex, Gemini CLI and kagent, and the tools of each
+events    the 33 events of Claude Code, those of Codex, Gemini CLI, Qwen Code and kagent, and the tools of each
 payload   HookContext to and from the JSON on stdin; command and shell hooks, run the way Claude Code does
 wire      host side: exit code and output of a hook to a HookResult
 answer    hook side: an outcome in the format of the client that asked
 matchers  the matchers of those settings, and permission rules
 settings  the hooks of `.claude/settings.json`, as declarations (loads patterns; not needed to answer)
-settings_file  that file as text: its lines, and how `hookline install` edits it
+settings_file  that file as text: its lines, and edits that change no other byte
+clients   the clients of `hookline install`: their settings files, and the entries that fail closed
+entries   hookline's entries in such a file: found, added, removed
+codex_trust  the hashes by which Codex trusts them
 """

@@ -1,32 +1,18 @@
-"""`.claude/settings.json` as a file: read with line numbers, and edited without a change to any other byte.
-
-`hookline install` adds entries that ask `hookline answer`, and `hookline uninstall` takes them out again.
-"""
+"""A settings file as text: JSON read with line numbers, and edited without a change to any other byte."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import shutil
-import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from os import PathLike
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from hookline.errors import FileError
-from hookline.hookfile.trust import digest, remember, remembered, written
-from hookline.journal import default_path
 from hookline.source import Document, LinedDict, LinedList, Trail
 
-INSTALLED = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "SessionStart", "SessionEnd")
-"""The events of which `hookline answer` is asked."""
-Cut = list[tuple[int, int]] | None
-"""The stretches to take out of a value; None if nothing is left of it."""
-_BOM = "\ufeff"
+BOM = "\ufeff"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -65,177 +51,13 @@ class Insertion(NamedTuple):
     text: str
 
 
-def command_for(event: str) -> str:
-    # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
-    program = "hookline" if shutil.which("hookline") else f"{shlex.quote(sys.executable)} -P -m hookline"
-    return f"{program} answer {event}"
-
-
-class Settings(NamedTuple):
-    """A settings file as text; `text` is None if there is no file."""
-
-    file: Path
-    text: str | None
-
-    def has(self, event: str) -> bool:
-        """True if hookline is asked about this event."""
-        text = self.text or "{}"
-        hooks = nodes(text).at("hooks")
-        groups = hooks.at(event) if hooks is not None else None
-        return groups is not None and any(_ours(text, each.value, event) for each in groups.members)
-
-
-def read_settings(folder: Path, *, local: bool) -> Settings:
-    """The settings of the project in a folder: those that are shared, or those that are not."""
-    file = folder / ".claude" / ("settings.local.json" if local else "settings.json")
-    try:
-        text = file.read_bytes().decode()
-    except FileNotFoundError:
-        return Settings(file, None)
-    except UnicodeDecodeError as exc:
-        line = exc.object.count(b"\n", 0, exc.start) + 1
-        raise FileError("is not UTF-8; it was not changed", file=file, line=line) from exc
-    except OSError as exc:
-        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
-    try:
-        document, _ = load_json(text, file)
-    except FileError as exc:
-        raise FileError(f"{exc.message}; it was not changed", file=file, line=exc.line) from exc
-    _check(document)
-    return Settings(file, text)
-
-
-def _check(document: Document) -> None:
-    """Raise where hooks cannot be added to the settings."""
-    value: Any = document.value
-    if not isinstance(value, dict):
-        raise document.problem("must be an object; it was not changed")
-    hooks = cast("dict[str, Any]", value).get("hooks", {})
-    if not isinstance(hooks, dict):
-        raise document.problem("must be an object of events; it was not changed", ("hooks",))
-    for event in INSTALLED:
-        if not isinstance(cast("dict[str, Any]", hooks).get(event, []), list):
-            raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
-
-
-def add_entries(settings: Settings, commands: dict[str, str]) -> None:
-    """Write the settings with the commands in them, and remember what was put where."""
-    folder = settings.file.parent
-    made_folder = not folder.exists()
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as exc:
-        raise FileError(f"cannot be made: {exc.strerror}", file=folder) from exc
-    before = "{}\n" if settings.text is None else settings.text
-    insertions = _insertions(before, commands)
-    after = inserted(before, insertions)
-    written(settings.file, after.encode())
-    store = _store()
-    note = {
-        "after": digest([after.encode()]),
-        "insertions": insertions,
-        "made_file": settings.text is None,
-        "made_folder": made_folder,
-    }
-    remember(store, {**remembered(store), str(settings.file.resolve()): note})
-
-
-def _insertions(text: str, commands: dict[str, str]) -> list[Insertion]:
-    root = nodes(text)
-    groups = {
-        event: {"hooks": [{"type": "command", "command": command}]} for event, command in commands.items()
-    }
-    hooks = root.at("hooks")
-    if hooks is None:
-        new = {event: [group] for event, group in groups.items()}
-        return [insertion(text, root, [("hooks", new)])]
-    known = {event: hooks.at(event) for event in groups}
-    found = [insertion(text, node, [(None, groups[event])]) for event, node in known.items() if node]
-    absent: list[tuple[str | None, Any]] = [
-        (event, [groups[event]]) for event, node in known.items() if node is None
-    ]
-    return found + ([insertion(text, hooks, absent)] if absent else [])
-
-
-def take_entries_out(settings: Settings) -> bool:
-    """Write the settings without what `install` added; False if the file is gone with it."""
-    store, key = _store(), str(settings.file.resolve())
-    notes = remembered(store)
-    note = notes.pop(key, {})
-    text = settings.text or ""
-    if note.get("after") == digest([text.encode()]):
-        text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
-    # Entries that are left were added by an earlier install, or the file was changed since.
-    text = _without_ours(text)
-    left = not (note.get("made_file") and json.loads(text.removeprefix(_BOM)) == {})
-    if left:
-        written(settings.file, text.encode())
-    else:
-        settings.file.unlink()
-        if note.get("made_folder") and not any(settings.file.parent.iterdir()):
-            settings.file.parent.rmdir()
-    if note:
-        remember(store, notes)
-    return left
-
-
-def _without_ours(text: str) -> str:
-    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
-    root = nodes(text)
-    hooks = root.at("hooks")
-    if hooks is None:
-        return text
-    cuts: dict[int, Cut] = {}
-    for index, (event, _, listed) in enumerate(hooks.members):
-        if event in INSTALLED and listed is hooks.at(event):
-            groups = [_cut_of_group(text, group.value, event) for group in listed.members]
-            cuts[index] = _cut(listed, dict(enumerate(groups)))
-    cut = _cut(hooks, cuts)
-    if cut is None:
-        cut = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
-    return removed(text, cut)
-
-
-def _cut_of_group(text: str, group: JsonNode, event: str) -> Cut:
-    handlers = group.at("hooks")
-    return _cut(handlers, dict.fromkeys(_ours(text, group, event))) if handlers is not None else []
-
-
-def _cut(within: JsonNode, members: Mapping[int, Cut]) -> Cut:
-    """The stretches to take out of an object or a list, by those of its members."""
-    gone = {index for index, cut in members.items() if cut is None}
-    if gone and len(gone) == len(within.members):
-        return None
-    left = [stretch for cut in members.values() if cut for stretch in cut]
-    return left + (removals(within, gone) if gone else [])
-
-
-def _ours(text: str, group: JsonNode, event: str) -> set[int]:
-    """The positions of those handlers of a group that `install` writes."""
-    handlers = group.at("hooks")
-    listed = handlers.members if handlers is not None and handlers.opening == "[" else []
-    return {index for index, each in enumerate(listed) if _is_ours(text, each.value, event)}
-
-
-def _is_ours(text: str, handler: JsonNode, event: str) -> bool:
-    node = handler.at("command")
-    command: Any = json.loads(text[node.start : node.end]) if node is not None else None
-    return isinstance(command, str) and bool(
-        re.fullmatch(rf"(?:hookline|.*\S (?:-P )?-m hookline) answer {event}", command)
-    )
-
-
-def _store() -> Path:
-    return default_path(os.environ).with_name("installed.json")
-
-
 def load_json(text: str, file: str | PathLike[str]) -> tuple[Document, list[tuple[Trail, int]]]:
     """A JSON document with line numbers, and the keys that come twice, of which the last one counts.
 
     Not read as YAML: that refuses some JSON (a colon on the next line, half a surrogate pair), and a key that comes
     twice anywhere. The agent whose file this is reads it, so its guards must not be lost here.
     """
-    known = text.removeprefix(_BOM)
+    known = text.removeprefix(BOM)
     try:
         json.loads(known)
     except json.JSONDecodeError as exc:
@@ -289,7 +111,7 @@ def nodes(text: str) -> JsonNode:
     open_: list[JsonNode] = [root]
     key: tuple[str, int] | None = None
     tokens = [
-        (found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text, text.startswith(_BOM))
+        (found.group(), found.start(), found.end()) for found in _TOKEN.finditer(text, text.startswith(BOM))
     ]
     for index, (token, start, end) in enumerate(tokens):
         if token in ",:":
@@ -319,7 +141,7 @@ def insertion(text: str, into: JsonNode, entries: list[tuple[str | None, Any]]) 
         unit = _unit(text)
         shown = [_block(each, unit, newline + margin) for each in entries]
         return Insertion(last.end, "".join(f",{newline}{margin}{each}" for each in shown))
-    if "\n" not in text.strip() and text.removeprefix(_BOM).strip() != "{}":
+    if "\n" not in text.strip() and text.removeprefix(BOM).strip() != "{}":
         return Insertion(into.start + 1, ", ".join(_line(text, *each) for each in entries))
     outer = _indent(text, into.start)
     margin = outer + _unit(text)

@@ -71,10 +71,11 @@ COMMANDS = {
     "prune": Command("cli.runs:prune", "Delete old runs from the journal; unfinished runs are kept."),
     "init": Command("cli.project:init", "Write a first hookline.yaml."),
     "install": Command(
-        "cli.project:install", "Add hookline to an agent's settings, so that it calls `hookline answer`."
+        "cli.install:install",
+        "Add hookline to the settings of an agent, so that it calls `hookline answer`, and prove that it does.",
     ),
     "uninstall": Command(
-        "cli.project:uninstall", "Remove from an agent's settings what `install` added, and nothing else."
+        "cli.install:uninstall", "Remove from an agent's settings what `install` added, and nothing else."
     ),
     "trust": Command(
         "cli.project:trust",

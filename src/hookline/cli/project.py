@@ -1,4 +1,4 @@
-"""`hookline init`, `trust`, `schema`, `install` and `uninstall`: the hook file of a project, and its agent's settings."""
+"""`hookline init`, `trust` and `schema`: the hook file of a project."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
-from hookline.hookfile.person import agent_above, missing_person, need_person
+from hookline.hookfile.person import agent_above, need_person
 from hookline.hookfile.read import read, schema
 from hookline.hookfile.trust import FILE, MACHINE, TRUST, approve, content_digest, distrusted, nearest
-from hookline.options import argument, flag, option
+from hookline.options import argument, flag
 from hookline.terminal import out, print_json
 
 
@@ -165,65 +165,3 @@ class SchemaOptions:
 def print_schema(_options: SchemaOptions) -> int:
     sys.stdout.write(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
     return 0
-
-
-AGENTS = ("claude-code",)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class InstallOptions:
-    agent: str = argument(f"the agent: {', '.join(AGENTS)}", required=True)
-    project: Path | None = option("the project's folder [default: the current one]", None)
-    local: bool = flag("use settings.local.json, which is not shared")
-    json: bool = flag("print JSON")
-
-
-def install(options: InstallOptions) -> int:
-    from hookline.claude.settings_file import INSTALLED, add_entries, command_for, read_settings
-
-    folder = _project(options)
-    report = Report(options.json)
-    settings = read_settings(folder, local=options.local)
-    place = settings.file
-    added = {event: command_for(event) for event in INSTALLED if not settings.has(event)}
-    if added:
-        add_entries(settings, added)
-        report(f"wrote {place}")
-        for event, command in added.items():
-            report(f"  {event}: {command}")
-    else:
-        report(f"{place}: hookline is installed already; nothing was changed")
-    found = nearest(folder)
-    approved = None
-    if found is None:
-        report(
-            f"there is no {FILE} in {folder} or above it, so every call is refused; write one with: hookline init"
-        )
-    else:
-        approved = approve_by(missing_person(os.environ), found, report)
-    return report.done({"file": str(place), "added": added, "approved": approved})
-
-
-def uninstall(options: InstallOptions) -> int:
-    from hookline.claude.settings_file import INSTALLED, read_settings, take_entries_out
-
-    settings = read_settings(_project(options), local=options.local)
-    need_person("uninstall", os.environ, f"without one, edit {settings.file} by hand")
-    report = Report(options.json)
-    place = settings.file
-    gone = [event for event in INSTALLED if settings.has(event)]
-    if gone:
-        left = take_entries_out(settings)
-        report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")
-    else:
-        report(f"{place}: hookline is not installed; nothing was changed")
-    return report.done({"file": str(place), "removed": gone})
-
-
-def _project(options: InstallOptions) -> Path:
-    if options.agent not in AGENTS:
-        raise UsageError(f"unknown agent {options.agent!r}; known: {', '.join(AGENTS)}")
-    folder = options.project or Path.cwd()
-    if not folder.is_dir():
-        raise UsageError(f"--project {folder} is not a folder")
-    return folder

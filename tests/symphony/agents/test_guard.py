@@ -124,12 +124,12 @@ def test_the_command_answers_from_the_named_file_into_the_journal_of_the_service
 
 def test_a_guard_that_cannot_be_asked_refuses_what_was_about_to_start(made):
     events = made({"hookline.yaml": HOOKS}).events("codex")
-    [start], [end] = commands(events, "PreToolUse"), commands(events, "PostToolUse")
     gone = "/no/such/python"
-    done = answered(start.replace(sys.executable, gone))
-    assert done.returncode == 2
-    assert "hookline could not be asked: exit code 127" in done.stderr
-    assert answered(end.replace(sys.executable, gone)).returncode == 127
+    for event in ("PreToolUse", "PostToolUse"):
+        [command] = commands(events, event)
+        done = answered(command.replace(sys.executable, gone))
+        assert done.returncode == 2
+        assert "hookline could not be asked: exit code 127" in done.stderr
 
 
 def test_several_files_are_asked_by_one_command_in_order(made, tmp_path):

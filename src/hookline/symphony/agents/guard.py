@@ -8,7 +8,6 @@ configuration stays as it is, and nothing is left after a crash.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import sys
@@ -17,19 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hookline.claude.clients import fails_closed, limit_of, or_refused
 from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
 from hookline.journal import default_path
 from hookline.symphony.settings import AgentSettings
 
-SHORTEST_LIMIT = 600
-"""Seconds that an agent waits for a hook at least; what a hook may take is limited by hookline itself."""
-LONGEST_LIMIT = 24 * 3600
-_MORE = 30.0
 _OUTER = frozenset({Scope.WORKSPACE, Scope.RUN})
-# To an agent a hook that could not start, or died, is none, and the call would go on.
-_OR_REFUSED = '"$@" && exit 0; code=$?; [ $code -eq 2 ] || echo "hookline could not be asked: exit code $code" >&2; exit 2'
+_ADVICE = "is hookline still where the service was started from?"
 
 Listed = Iterable[Mapping[str, Any]]
 
@@ -56,7 +51,7 @@ class Guard:
             if standing:
                 # One command for all files: each hook sees what those before it changed.
                 command = self._command(event, caller, standing)
-                limit = _limit(hook for hooks in standing.values() for hook in hooks)
+                limit = limit_of([hook for hooks in standing.values() for hook in hooks])
                 found[event] = [{"hooks": [{"type": "command", "command": command, "timeout": limit}]}]
         return found
 
@@ -95,10 +90,7 @@ class Guard:
         answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller]
         named = [word for file in files for word in ("--file", file)]
         words = ["env", f"HOOKLINE_HOME={self.home}", *answer, *named]
-        point = CALLERS[caller][event]
-        if point is not None and point.is_start:
-            words = ["sh", "-c", _OR_REFUSED, "hookline", *words]
-        return shlex.join(words)
+        return or_refused(words, _ADVICE) if fails_closed(event, caller) else shlex.join(words)
 
 
 def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mapping[str, str]) -> Guard | None:
@@ -148,12 +140,6 @@ def inner_points(hook: Hook) -> frozenset[Point | str]:
     """The points of a hook inside the agent's own work; the points of workspace and run are the service's."""
     outer = {point for point in hook.points if isinstance(point, Point) and point.scope in _OUTER}
     return hook.points - outer
-
-
-def _limit(hooks: Iterable[Hook]) -> int:
-    """Seconds that are enough for all of them, one after another."""
-    limits = [LONGEST_LIMIT if hook.timeout is None else hook.timeout for hook in hooks]
-    return min(max(math.ceil(sum(limits) + _MORE), SHORTEST_LIMIT), LONGEST_LIMIT)
 
 
 def _why_not(argv: tuple[str, ...]) -> str | None:

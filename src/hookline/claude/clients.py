@@ -1,0 +1,239 @@
+"""The clients that `hookline install` knows: where each has its settings, and how it calls hookline so that it fails closed.
+
+To a client a hook that cannot start, dies or runs past its limit is none, and the call goes on. So an entry is a line of
+shell that refuses in all these cases: exit code 2, with the reason on stderr.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from hookline.claude.answer import FORMS
+from hookline.claude.events import CALLERS, point_of
+from hookline.engine.point import Point, Scope
+from hookline.errors import UsageError
+
+SHORTEST_LIMIT = 600
+"""Seconds that a client waits for a hook at least; what a hook may take is limited by hookline itself."""
+LONGEST_LIMIT = 24 * 3600
+_MORE = 30.0
+_EARLIER = 10
+# No variable has a name: Gemini CLI and Qwen Code fill in those of their own environment. $0 is the advice.
+_OR_REFUSED = '"$@" && exit 0; set -- $?; [ $1 -eq 2 ] || echo "hookline could not be asked: exit code $1; $0" >&2; exit 2'
+GO_ON = frozenset(
+    [
+        "Stop",
+        "SubagentStop",
+        "AfterAgent",
+        "TaskCompleted",
+        "TodoCompleted",
+        "TeammateIdle",
+        "PreCompact",
+        "PostCompact",
+    ]
+)
+"""Events at which a refusal means "go on working", or leaves the client stuck."""
+
+
+class Place(StrEnum):
+    """Whose settings: everyone's who has the repository, mine in it, mine everywhere, everyone's on the machine."""
+
+    PROJECT = "project"
+    LOCAL = "local"
+    USER = "user"
+    MANAGED = "managed"
+
+
+class Limited(Protocol):
+    @property
+    def timeout(self) -> float | None: ...
+
+
+class Client(NamedTuple):
+    """A client: its settings files, its limits, its means to fail closed.
+
+    `ticks` is its unit of limits in a second, `session_end` the most seconds that it waits for hooks at its end. `home` is its folder in the user's home, or the variable that names another. `managed` is root's file, or the
+    variable that names another. `shell` is how it starts the command of an entry; `$SHELL` stands for the user's.
+    """
+
+    name: str
+    caller: str
+    title: str
+    folder: str
+    settings: str
+    local: str | None
+    home: str
+    managed: str
+    managed_variable: str
+    ticks: int
+    session_end: int
+    on_failure: bool
+    shell: tuple[str, ...]
+    project_variable: str
+    trust: str
+
+    def file(self, place: Place, project: Path, environ: Mapping[str, str]) -> Path | None:
+        """The settings file of a place; None if the client has none there."""
+        if place is Place.PROJECT:
+            return project / self.folder / self.settings
+        if place is Place.LOCAL:
+            return project / self.folder / self.local if self.local else None
+        if place is Place.MANAGED:
+            return Path(environ.get(self.managed_variable) or self.managed)
+        return self.user_folder(environ) / self.settings
+
+    def user_folder(self, environ: Mapping[str, str]) -> Path:
+        named = environ.get(self.home)
+        return Path(named) if named else Path(environ.get("HOME") or Path.home()) / self.folder
+
+    def events(self, points: Iterable[Point | str]) -> list[str]:
+        """The events to subscribe to, given the points at which hooks stand.
+
+        Each costs a process a time. Those of a tool, an agent or a session are always there, so that a hook that is
+        added later is asked; those of a model call (of each piece of its answer) and those that are none of the
+        fourteen points only where a hook stands at them.
+        """
+        standing = set(points)
+        found: list[str] = []
+        for event, point in CALLERS[self.caller].items():
+            always = point is not None and point.scope is not Scope.MODEL
+            if always or point_of(event, self.caller) in standing:
+                found.append(event)
+        return found
+
+    def handler(self, event: str, place: Place, limit: int) -> dict[str, Any]:
+        """The entry for one event, which refuses where hookline cannot be asked."""
+        limit = min(limit, self.session_end) if event == "SessionEnd" else limit
+        words = [*program(place), "answer", event]
+        if self.caller != "claude":
+            words += ["--as", self.caller]
+        handler: dict[str, Any] = {
+            "type": "command",
+            "command": shlex.join(words),
+            "timeout": limit * self.ticks,
+        }
+        if fails_closed(event, self.caller):
+            words += ["--once", "--within", str(limit - _EARLIER)]
+            handler["command"] = or_refused(words, self._advice(place))
+            if self.on_failure:
+                handler["onFailure"] = "block"
+        return handler
+
+    def _advice(self, place: Place) -> str:
+        # The same for all settings that are one user's: Claude Code runs the same line once.
+        if place is Place.PROJECT:
+            remedy = "install it with: pip install hookline"
+            return f"{remedy}; or remove its entries from {self.folder}/{self.settings}"
+        again = f"hookline install {self.name} with --local, --user or --managed, as before"
+        return f"repair it with: {again}; or remove its entries from the settings of {self.title}"
+
+
+CLIENTS: Mapping[str, Client] = {
+    each.name: each
+    for each in (
+        Client(
+            name="claude-code",
+            caller="claude",
+            title="Claude Code",
+            folder=".claude",
+            settings="settings.json",
+            local="settings.local.json",
+            home="CLAUDE_CONFIG_DIR",
+            managed="/etc/claude-code/managed-settings.json",
+            managed_variable="CLAUDE_CODE_MANAGED_SETTINGS_PATH",
+            ticks=1,
+            session_end=60,
+            on_failure=True,
+            shell=("/bin/sh", "-c"),
+            project_variable="CLAUDE_PROJECT_DIR",
+            trust="",
+        ),
+        Client(
+            name="codex",
+            caller="codex",
+            title="Codex",
+            folder=".codex",
+            settings="hooks.json",
+            local=None,
+            home="CODEX_HOME",
+            managed="/etc/codex/hooks.json",
+            managed_variable="",
+            ticks=1,
+            session_end=3,
+            on_failure=False,
+            shell=("$SHELL", "-c"),
+            project_variable="",
+            trust="Codex reads this file only in a folder that you trust; it asks when it starts there",
+        ),
+        Client(
+            name="gemini",
+            caller="gemini",
+            title="Gemini CLI",
+            folder=".gemini",
+            settings="settings.json",
+            local=None,
+            home="",
+            managed="/etc/gemini-cli/settings.json",
+            managed_variable="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
+            ticks=1000,
+            session_end=60,
+            on_failure=False,
+            shell=("bash", "-c"),
+            project_variable="GEMINI_PROJECT_DIR",
+            trust="Gemini CLI reads this file only in a folder that you trust, if folder trust is on",
+        ),
+        Client(
+            name="qwen",
+            caller="qwen",
+            title="Qwen Code",
+            folder=".qwen",
+            settings="settings.json",
+            local=None,
+            home="QWEN_HOME",
+            managed="/etc/qwen-code/settings.json",
+            managed_variable="QWEN_CODE_SYSTEM_SETTINGS_PATH",
+            # Seconds below 1000 are read as such by newer versions only; milliseconds by all.
+            ticks=1000,
+            session_end=60,
+            on_failure=False,
+            shell=("bash", "-c"),
+            project_variable="QWEN_PROJECT_DIR",
+            trust="Qwen Code reads this file only in a folder that you trust, if folder trust is on",
+        ),
+    )
+}
+
+
+def client_named(name: str) -> Client:
+    if name not in CLIENTS:
+        raise UsageError(f"unknown agent {name!r}; known: {', '.join(CLIENTS)}")
+    return CLIENTS[name]
+
+
+def program(place: Place) -> list[str]:
+    """The words that start hookline: by its name where others read the settings too, else this very one."""
+    # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
+    return ["hookline"] if place is Place.PROJECT else [sys.executable, "-P", "-m", "hookline"]
+
+
+def or_refused(words: Sequence[str], advice: str) -> str:
+    """The command that runs the words, and refuses where they could not be run or did not answer."""
+    return shlex.join(["/bin/sh", "-c", _OR_REFUSED, advice, *words])
+
+
+def fails_closed(event: str, caller: str) -> bool:
+    """True if a client must refuse at this event where hookline cannot be asked."""
+    form = FORMS[caller].get(event)
+    return form is not None and form.refuse is not None and event not in GO_ON
+
+
+def limit_of(hooks: Iterable[Limited]) -> int:
+    """Seconds that are enough for all of them, one after another."""
+    limits = [LONGEST_LIMIT if hook.timeout is None else hook.timeout for hook in hooks]
+    return min(max(math.ceil(sum(limits) + _MORE), SHORTEST_LIMIT), LONGEST_LIMIT)

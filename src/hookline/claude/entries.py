@@ -1,0 +1,246 @@
+"""The entries of hookline in a client's settings: found, added, and removed without a change to any other byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from hookline.claude.events import CALLERS
+from hookline.claude.settings_file import (
+    BOM,
+    Insertion,
+    JsonNode,
+    inserted,
+    insertion,
+    load_json,
+    nodes,
+    removals,
+    removed,
+    undone,
+)
+from hookline.errors import FileError
+from hookline.hookfile.trust import digest, remember, remembered, written
+from hookline.journal import default_path
+from hookline.source import Document
+
+Handler = dict[str, Any]
+Cut = list[tuple[int, int]] | None
+"""The stretches to take out of a value; None if nothing is left of it."""
+
+_EVENTS = frozenset(event for events in CALLERS.values() for event in events)
+# Also the lines of earlier versions: without the shell around them, and without options.
+_LINE = r"(?:/bin/sh -c .* )?(?:hookline|.*\S (?:-P )?-m hookline) answer {event}(?: --as \w+| --once| --within \d+)*"
+
+
+class Entry(NamedTuple):
+    """A handler of hookline: its event, the position of its group there, and its own in that group."""
+
+    event: str
+    group: int
+    position: int
+    handler: Handler
+
+
+class Settings(NamedTuple):
+    """A settings file as text; `text` is None if there is no file."""
+
+    file: Path
+    text: str | None
+
+    def entries(self) -> list[Entry]:
+        """The entries of hookline in this file."""
+        text = self.text or "{}"
+        return [
+            Entry(event, index, position, json.loads(text[node.start : node.end]))
+            for event, groups in _ours(text)
+            for index, group in enumerate(groups)
+            for position, node in group.items()
+        ]
+
+
+def read_settings(file: Path) -> Settings:
+    """The settings in a file; the error names the line where hooks could not be added to them."""
+    text = read_text(file)
+    if text is None:
+        return Settings(file, None)
+    try:
+        document, _ = load_json(text, file)
+    except FileError as exc:
+        raise FileError(f"{exc.message}; it was not changed", file=file, line=exc.line) from exc
+    _check(document)
+    return Settings(file, text)
+
+
+def read_text(file: Path) -> str | None:
+    """The text of a file, line ends and all; None if there is no file."""
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as exc:
+        line = exc.object.count(b"\n", 0, exc.start) + 1
+        raise FileError("is not UTF-8; it was not changed", file=file, line=line) from exc
+    except OSError as exc:
+        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
+
+
+def _check(document: Document) -> None:
+    """Raise where hooks cannot be added to the settings."""
+    value: Any = document.value
+    if not isinstance(value, dict):
+        raise document.problem("must be an object; it was not changed")
+    hooks = cast("dict[str, Any]", value).get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise document.problem("must be an object of events; it was not changed", ("hooks",))
+    for event, groups in cast("dict[str, Any]", hooks).items():
+        if event in _EVENTS and not isinstance(groups, list):
+            raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
+
+
+def add_entries(settings: Settings, handlers: Mapping[str, Handler]) -> Settings:
+    """Write the settings with these entries in them, in place of any that were there, and remember how to undo that."""
+    file, note = settings.file, note_of(settings.file)
+    before = "{}\n" if settings.text is None else _without_entries(settings, note)
+    insertions = _insertions(before, handlers)
+    after = inserted(before, insertions)
+    made_folder = make_folder(file.parent)
+    written(file, after.encode())
+    keep_note(
+        file,
+        {
+            "after": digest([after.encode()]),
+            "insertions": insertions,
+            "made_file": settings.text is None or bool(note.get("made_file")),
+            "made_folder": made_folder or bool(note.get("made_folder")),
+        },
+    )
+    return Settings(file, after)
+
+
+def make_folder(folder: Path) -> bool:
+    """True if it was not there."""
+    if folder.exists():
+        return False
+    try:
+        folder.mkdir(parents=True)
+    except OSError as exc:
+        raise FileError(f"cannot be made: {exc.strerror}", file=folder) from exc
+    return True
+
+
+def _insertions(text: str, handlers: Mapping[str, Handler]) -> list[Insertion]:
+    root = nodes(text)
+    groups = {event: {"hooks": [handler]} for event, handler in handlers.items()}
+    hooks = root.at("hooks")
+    if hooks is None:
+        new = {event: [group] for event, group in groups.items()}
+        return [insertion(text, root, [("hooks", new)])]
+    known = {event: hooks.at(event) for event in groups}
+    found = [insertion(text, node, [(None, groups[event])]) for event, node in known.items() if node]
+    absent: list[tuple[str | None, Any]] = [
+        (event, [groups[event]]) for event, node in known.items() if node is None
+    ]
+    return found + ([insertion(text, hooks, absent)] if absent else [])
+
+
+def take_entries_out(settings: Settings) -> bool:
+    """Write the settings without what `install` added; False if the file is gone with it."""
+    note = note_of(settings.file)
+    text = _without_entries(settings, note)
+    left = not (note.get("made_file") and json.loads(text.removeprefix(BOM)) == {})
+    put_back(settings.file, text if left else None, note)
+    keep_note(settings.file, None)
+    return left
+
+
+def put_back(file: Path, text: str | None, note: Mapping[str, Any]) -> None:
+    """Write a file as it is without us; None removes it, and the folder that was made for it."""
+    if text is not None:
+        written(file, text.encode())
+        return
+    file.unlink()
+    if note.get("made_folder") and not any(file.parent.iterdir()):
+        file.parent.rmdir()
+
+
+def note_of(file: Path, about: str = "") -> dict[str, Any]:
+    """What `install` did to a file, as it was noted."""
+    return remembered(_store()).get(f"{file.resolve()}{about}", {})
+
+
+def keep_note(file: Path, note: Mapping[str, Any] | None, about: str = "") -> None:
+    """Remember what was done to a file; None forgets it."""
+    store, key = _store(), f"{file.resolve()}{about}"
+    notes = remembered(store)
+    had = notes.pop(key, None)
+    if note is not None:
+        notes[key] = dict(note)
+    if note is not None or had is not None:
+        remember(store, notes)
+
+
+def _without_entries(settings: Settings, note: Mapping[str, Any]) -> str:
+    text = settings.text or ""
+    if note.get("after") == digest([text.encode()]):
+        text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
+    # Entries that are left were added by an earlier install, or the file was changed since.
+    return _without_ours(text)
+
+
+def _without_ours(text: str) -> str:
+    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
+    root = nodes(text)
+    hooks = root.at("hooks")
+    if hooks is None:
+        return text
+    ours = dict(_ours(text))
+    cuts: dict[int, Cut] = {}
+    for index, (event, _, listed) in enumerate(hooks.members):
+        if event in ours and listed is hooks.at(event):
+            groups = [
+                _cut(handlers, dict.fromkeys(mine)) if (handlers := group.value.at("hooks")) else []
+                for group, mine in zip(listed.members, ours[event], strict=True)
+            ]
+            cuts[index] = _cut(listed, dict(enumerate(groups)))
+    cut = _cut(hooks, cuts)
+    if cut is None:
+        cut = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
+    return removed(text, cut)
+
+
+def _cut(within: JsonNode, members: Mapping[int, Cut]) -> Cut:
+    """The stretches to take out of an object or a list, by those of its members."""
+    gone = {index for index, cut in members.items() if cut is None}
+    if gone and len(gone) == len(within.members):
+        return None
+    left = [stretch for cut in members.values() if cut for stretch in cut]
+    return left + (removals(within, gone) if gone else [])
+
+
+def _ours(text: str) -> Iterator[tuple[str, list[dict[int, JsonNode]]]]:
+    """By event and group: the handlers that `install` writes, with their positions."""
+    hooks = nodes(text).at("hooks")
+    for event in dict.fromkeys(each.key for each in hooks.members) if hooks is not None else ():
+        groups = hooks.at(event) if hooks is not None and event in _EVENTS else None
+        if event is not None and groups is not None:
+            yield event, [_ours_in(text, group.value, event) for group in groups.members]
+
+
+def _ours_in(text: str, group: JsonNode, event: str) -> dict[int, JsonNode]:
+    handlers = group.at("hooks")
+    listed = handlers.members if handlers is not None and handlers.opening == "[" else []
+    return {index: each.value for index, each in enumerate(listed) if _is_ours(text, each.value, event)}
+
+
+def _is_ours(text: str, handler: JsonNode, event: str) -> bool:
+    node = handler.at("command")
+    command: Any = json.loads(text[node.start : node.end]) if node is not None else None
+    return isinstance(command, str) and bool(re.fullmatch(_LINE.format(event=event), command, re.DOTALL))
+
+
+def _store() -> Path:
+    return default_path(os.environ).with_name("installed.json")

@@ -1,0 +1,218 @@
+"""`hookline install` and `uninstall`: hookline in the settings of another agent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookline.claude.clients import CLIENTS, Client, Place, client_named, fails_closed, limit_of
+from hookline.claude.codex_trust import forget, trust
+from hookline.claude.entries import (
+    Handler,
+    Settings,
+    add_entries,
+    make_folder,
+    read_settings,
+    take_entries_out,
+)
+from hookline.cli.project import FIRST, Report, approve_by
+from hookline.cli.proof import PROVED, prove
+from hookline.engine.hook import HookDeclaration
+from hookline.errors import HooklineError, UsageError
+from hookline.hookfile.person import agent_above, missing_person, need_person
+from hookline.hookfile.read import read
+from hookline.hookfile.trust import FILE, nearest, written
+from hookline.journal import xdg_folder
+from hookline.options import argument, flag, option
+
+MACHINE_FILE = Path("/etc/hookline") / FILE
+_WIDER = {
+    Place.PROJECT: (Place.MANAGED, Place.USER, Place.LOCAL),
+    Place.LOCAL: (Place.MANAGED, Place.USER, Place.PROJECT),
+    Place.USER: (Place.MANAGED,),
+    Place.MANAGED: (),
+}
+"""The places whose entries hold wherever those of a place would."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class InstallOptions:
+    agent: str = argument(f"the agent: {', '.join(CLIENTS)}", required=True)
+    project: Path | None = option("the project's folder [default: the current one]", None)
+    local: bool = flag("use your own settings in the project, which are not shared (claude-code)")
+    user: bool = flag("use your own settings for all projects, with a hook file of your own")
+    managed: bool = flag("use the settings of this machine, for all its users; as root")
+    json: bool = flag("print JSON")
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class _Target:
+    """The settings that are meant."""
+
+    client: Client
+    place: Place
+    folder: Path
+    file: Path
+
+    def words(self, place: Place) -> str:
+        """The arguments that name this client's settings of a place."""
+        return self.client.name if place is Place.PROJECT else f"{self.client.name} --{place}"
+
+    @property
+    def config(self) -> Path | None:
+        """The file that has to trust entries in these settings; None if there is no such thing."""
+        if self.client.name != "codex" or self.place is Place.MANAGED:
+            return None
+        return self.client.user_folder(os.environ) / "config.toml"
+
+
+def install(options: InstallOptions) -> int:
+    target, report = _target(options), Report(options.json)
+    settings, elsewhere = read_settings(target.file), _elsewhere(target)
+    wrote = _write_user_file(report) if target.place is Place.USER else None
+    wanted = _wanted(target)
+    had = [(each.event, each.handler) for each in settings.entries()]
+    # Where wider settings have it, this file is left alone, so that everything runs once.
+    alone = bool(elsewhere) and not had
+    changed = dict(each for each in wanted.items() if each not in had)
+    if not alone and (changed or len(had) != len(wanted)):
+        settings = add_entries(settings, wanted)
+        report(f"wrote {target.file}")
+        _tell_events(target, changed, report)
+    elif had:
+        report(f"{target.file}: hookline is installed already; nothing was changed")
+    for place, other in elsewhere.items():
+        report(_told_elsewhere(target, place, other, alone=alone))
+    if target.config and not alone and trust(settings, target.config):
+        report(f"wrote {target.config}: Codex trusts these entries")
+    if target.place is Place.PROJECT and target.client.trust:
+        report(f"note: {target.client.trust}")
+    approved = _approved(target, report, ours=wrote is not None)
+    problem = prove(target.client, next(iter(elsewhere.values())) if alone else settings, target.folder)
+    report(f"NOT PROVED: {problem}" if problem else f"proved through that entry: {PROVED}")
+    report.done(
+        {
+            "file": str(target.file),
+            "added": {} if alone else {event: each["command"] for event, each in changed.items()},
+            "elsewhere": [str(other.file) for other in elsewhere.values()],
+            "hook_file": wrote,
+            "approved": approved,
+            "proof": {"proved": problem is None, "problem": problem},
+        }
+    )
+    return 1 if problem else 0
+
+
+def _tell_events(target: _Target, changed: dict[str, Handler], report: Report) -> None:
+    closed = [event for event in changed if fails_closed(event, target.client.caller)]
+    others = [event for event in changed if event not in closed]
+    if closed:
+        report(f"  asked, and refused where hookline cannot be asked: {', '.join(closed)}")
+    if others:
+        report(f"  asked: {', '.join(others)}")
+
+
+def uninstall(options: InstallOptions) -> int:
+    target, report = _target(options), Report(options.json)
+    settings = read_settings(target.file)
+    need_person("uninstall", os.environ, f"without one, edit {settings.file} by hand")
+    gone = list(dict.fromkeys(each.event for each in settings.entries()))
+    if gone:
+        if target.config:
+            forget(settings, target.config)
+        left = take_entries_out(settings)
+        place = target.file
+        report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")
+    else:
+        report(f"{target.file}: hookline is not installed; nothing was changed")
+    return report.done({"file": str(target.file), "removed": gone})
+
+
+def _target(options: InstallOptions) -> _Target:
+    client = client_named(options.agent)
+    folder = options.project or Path.cwd()
+    if not folder.is_dir():
+        raise UsageError(f"--project {folder} is not a folder")
+    given = [each for each in Place if getattr(options, each) and each is not Place.PROJECT]
+    if len(given) > 1:
+        raise UsageError(f"--{given[0]} and --{given[1]} are two places; give one")
+    place = given[0] if given else Place.PROJECT
+    file = client.file(place, folder, os.environ)
+    if file is None:
+        raise UsageError(f"{client.title} has no settings of your own in a project; use --user")
+    if place is Place.MANAGED and os.geteuid() != 0:
+        raise UsageError(f"--managed writes {file}, which is for root alone; run it as root")
+    return _Target(client=client, place=place, folder=folder, file=file)
+
+
+def _elsewhere(target: _Target) -> dict[Place, Settings]:
+    """Other settings with entries of hookline that the client reads wherever it reads these."""
+    found: dict[Place, Settings] = {}
+    for place in _WIDER[target.place]:
+        file = target.client.file(place, target.folder, os.environ)
+        if file is not None and file.resolve() != target.file.resolve():
+            settings = read_settings(file)
+            if settings.entries():
+                found[place] = settings
+    return found
+
+
+def _told_elsewhere(target: _Target, place: Place, other: Settings, *, alone: bool) -> str:
+    there = f"hookline is in {other.file}, which {target.client.title} reads as well"
+    if alone:
+        return f"{target.file}: not changed, because {there}; everything runs once"
+    remove = f"hookline uninstall {target.words(target.place)}"
+    return f"{there}: a call that both ask about is answered once; to have one entry: {remove}"
+
+
+def _wanted(target: _Target) -> dict[str, Handler]:
+    """The entries for the hooks that hold here, and for those that may be added to their files later."""
+    files = [nearest(target.folder), user_file(), MACHINE_FILE]
+    hooks = [hook for file in files if file is not None for hook in _hooks(file)]
+    points = {point for hook in hooks for point in hook.points}
+    limit = limit_of(hooks)
+    return {
+        event: target.client.handler(event, target.place, limit) for event in target.client.events(points)
+    }
+
+
+def _hooks(file: Path) -> tuple[HookDeclaration, ...]:
+    try:
+        return read(file).hooks if file.is_file() else ()
+    except HooklineError:
+        return ()  # said where the file is approved
+
+
+def user_file() -> Path:
+    """The user's own hook file, which holds in every folder."""
+    return xdg_folder(os.environ, "XDG_CONFIG_HOME", ".config") / FILE
+
+
+def _write_user_file(report: Report) -> str | None:
+    file = user_file()
+    if file.exists():
+        return None
+    make_folder(file.parent)
+    written(file, FIRST.replace("The hooks of this project", "The hooks of all your projects").encode())
+    report(f"wrote {file}, which holds in every folder")
+    return str(file)
+
+
+def _approved(target: _Target, report: Report, *, ours: bool) -> dict[str, Any] | None:
+    """Approve the hook file that these settings are about, if a person is there or it is as we have just written it."""
+    if target.place is Place.USER:
+        why = agent_above(os.environ) if ours else missing_person(os.environ)
+        return approve_by(why, user_file(), report)
+    if target.place is Place.MANAGED:
+        if not MACHINE_FILE.is_file():
+            report(f"there is no {MACHINE_FILE}; folders without a {FILE} are held by it once it is there")
+        return None
+    found = nearest(target.folder)
+    if found is not None:
+        return approve_by(missing_person(os.environ), found, report)
+    if not user_file().is_file():
+        nowhere = f"there is no {FILE} in {target.folder} or above it, so every call is refused"
+        report(f"{nowhere}; write one with: hookline init")
+    return None

@@ -1,0 +1,385 @@
+"""The entries of `hookline install`, for every client: they fail closed, run once, and leave no byte behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hookline.claude.clients import CLIENTS, GO_ON, Place, fails_closed
+from hookline.claude.codex_trust import hash_of
+from hookline.claude.events import CALLERS, TOOLS
+from hookline.cli.install import InstallOptions, install
+from hookline.engine.point import Point
+from hookline.errors import UsageError
+from tests.command import approve
+
+STUB = """#!/bin/sh
+case "$(cat)" in *push*) exit 2;; esac
+"""
+HOOKS = """
+hooks:
+  - name: mine
+    on: [tool.start, tool.end]
+    python: mine.py:mine
+"""
+THEIRS = '{\n\t"hooks": {\n\t\t"%s": [{"hooks": [{"type": "command", "command": "lint"}]}]\n\t}\n}\n'
+CONFIG = 'model = "m"\n\n[projects."/x"]\ntrust_level = "trusted"'
+
+KEYS = [
+    *("session_start", "session_end", "user_prompt_submit", "pre_tool_use", "post_tool_use", "stop"),
+    *("subagent_start", "subagent_stop"),
+]
+
+everyone = pytest.mark.parametrize("name", CLIENTS)
+
+
+class Home:
+    """A project in the home of a user, and what clients do there."""
+
+    def __init__(self, hookline):
+        self.hookline, self.folder = hookline, hookline.folder
+        self.program = self.folder / "bin" / "hookline"
+        self.program.parent.mkdir()
+        self.is_program(STUB)
+        self.environ = hookline.environ
+        self.environ["PATH"] = f"{self.program.parent}:/usr/bin:/bin"
+        self.environ["HOME"] = str(self.folder / "user")
+        for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "QWEN_HOME", "SHELL"):
+            self.environ.pop(name, None)
+
+    def is_program(self, text):
+        self.program.write_text(text)
+        self.program.chmod(0o755)
+
+    def said(self, *words, code=0):
+        call = self.hookline.at_terminal if words[0] == "uninstall" else self.hookline
+        done = call(*words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def told(self, *words, code=0):
+        return json.loads(self.said(*words, "--json", code=code))
+
+    def file(self, name, place=Place.PROJECT):
+        return CLIENTS[name].file(place, self.folder, self.environ)
+
+    def hooks(self, python):
+        """A hook file with a Python hook, approved."""
+        (self.folder / "hookline.yaml").write_text(HOOKS)
+        (self.folder / "mine.py").write_text(python)
+        approve(self.folder / "hookline.yaml", self.environ)
+
+    def command(self, name, place=Place.PROJECT, point=Point.TOOL_START):
+        event = event_at(name, point)
+        groups = json.loads(self.file(name, place).read_text())["hooks"][event]
+        return groups[-1]["hooks"][0]["command"]
+
+    def calls(self, name, command, **options):
+        """The entry as the client starts it, given a call that would write a file."""
+        shell = ["/bin/sh" if word == "$SHELL" else word for word in CLIENTS[name].shell]
+        process = subprocess.Popen(
+            [*shell, command],
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        with suppress(BrokenPipeError), process.stdin:  # one that cannot be asked reads nothing
+            process.stdin.write(self.event(name))
+        process.stdin = None
+        return process
+
+    def writes(self, name, command):
+        """True if the file was written, and what the entry said: to the client all but a refusal is a yes."""
+        process = self.calls(name, command)
+        out, err = process.communicate()
+        written = self.folder / "written"
+        if process.returncode != 2 and "deny" not in out:
+            written.write_text("the tool ran")
+        return written.exists(), err
+
+    def event(self, name, point=Point.TOOL_START):
+        client = CLIENTS[name]
+        tool = next(tool for tool, each in TOOLS[client.caller].items() if each.kind == "shell")
+        call = {"session_id": "s", "cwd": str(self.folder), "tool_name": tool, "tool_use_id": "t1"}
+        return json.dumps(
+            {**call, "hook_event_name": event_at(name, point), "tool_input": {"command": "touch written"}}
+        )
+
+
+def event_at(name, point):
+    return next(event for event, each in CALLERS[CLIENTS[name].caller].items() if each is point)
+
+
+@pytest.fixture
+def home(hookline):
+    return Home(hookline)
+
+
+@everyone
+def test_every_event_of_a_point_is_subscribed_with_a_limit_but_those_of_model_calls(home, name):
+    home.said("install", name)
+    client = CLIENTS[name]
+    found = json.loads(home.file(name).read_text())["hooks"]
+    events = CALLERS[client.caller]
+    assert set(found) == {event for event, point in events.items() if point and point.scope != "model"}
+    for event, [group] in found.items():
+        [handler] = group["hooks"]
+        assert 3 <= handler["timeout"] / client.ticks <= 600
+        assert ("/bin/sh" in handler["command"]) is fails_closed(event, client.caller)
+        assert handler.get("onFailure") == (
+            "block" if client.on_failure and "/bin/sh" in handler["command"] else None
+        )
+        assert event not in GO_ON or "/bin/sh" not in handler["command"]
+
+
+def test_other_events_are_subscribed_where_a_hook_stands_at_them(home):
+    text = "hooks:\n  - {name: a, on: [x.claude.PermissionRequest, x.gemini.PreCompress, model.start], shell: 'true'}\n"
+    (home.folder / "hookline.yaml").write_text(text)
+    assert "PermissionRequest" in home.told("install", "claude-code")["added"]
+    added = home.told("install", "gemini")["added"]
+    assert {"PreCompress", "BeforeModel"} <= set(added)
+    assert "AfterModel" not in added
+    (home.folder / "hookline.yaml").write_text("hooks: []\n")
+    home.said("install", "gemini")
+    assert "BeforeModel" not in json.loads(home.file("gemini").read_text())["hooks"], "and goes with the hook"
+
+
+BROKEN = {
+    "not on the PATH": (None, "pip install hookline; or remove its entries from"),
+    "killed": ("#!/bin/sh\nkill -9 $$\n", "exit code 137"),
+    "broken": ("#!/bin/sh\nexit 1\n", "exit code 1;"),
+    "not a program": ("", "hookline could not be asked"),
+}
+
+
+@everyone
+@pytest.mark.parametrize(("program", "said"), BROKEN.values(), ids=BROKEN.keys())
+def test_where_hookline_cannot_be_asked_no_tool_runs_and_the_client_is_told_why(home, name, program, said):
+    home.said("install", name)
+    command = home.command(name)
+    if program is None:
+        home.program.unlink()
+    elif program:
+        home.is_program(program)
+    else:
+        home.program.chmod(0o644)
+    written, err = home.writes(name, command)
+    assert not written
+    assert said in err
+    home.is_program("#!/bin/sh\n")
+    assert home.writes(name, command)[0], "the same call, with a hookline that lets it pass"
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (
+            "import os, signal\n\ndef mine(ctx, c):\n    os.kill(os.getpid(), signal.SIGKILL)\n",
+            "exit code 137",
+        ),
+        ("import time\n\ndef mine(ctx, c):\n    time.sleep(600)\n", "exit code 142"),
+    ],
+    ids=["killed in the middle", "hangs"],
+)
+def test_an_answer_that_is_killed_or_hangs_is_a_refusal(home, python, said):
+    home.said("install", "claude-code", "--local")
+    home.hooks(python)
+    command = home.command("claude-code", Place.LOCAL)
+    assert "--within 590" in command
+    written, err = home.writes("claude-code", command.replace("--within 590", "--within 1"))
+    assert not written
+    assert said in err
+    gone = command.replace(sys.executable, "/no/such/python")
+    written, err = home.writes("claude-code", gone)
+    assert not written
+    assert "repair it with: hookline install claude-code" in err
+
+
+@everyone
+@pytest.mark.parametrize("place", [Place.PROJECT, Place.USER])
+def test_install_and_uninstall_leave_every_byte_as_it_was(home, name, place):
+    file, words = home.file(name, place), ["--user"] if place is Place.USER else []
+    config = home.folder / "user" / ".codex" / "config.toml"
+    text = THEIRS % event_at(name, Point.TOOL_START)
+    for each, content in ((file, text), (config, CONFIG)):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.write_text(content)
+    home.said("install", name, *words)
+    once = file.read_text(), config.read_text()
+    assert "already" in home.said("install", name, *words)
+    assert (file.read_text(), config.read_text()) == once
+    assert once[0] != text
+    home.said("uninstall", name, *words)
+    assert file.read_text() == text
+    assert config.read_text() == CONFIG
+
+
+def test_codex_trusts_exactly_these_entries_and_uninstall_takes_that_back_from_a_changed_file(home):
+    # As `hooks/list` of the real Codex 0.166.0 has it.
+    assert hash_of("PreToolUse", {"type": "command", "command": "true", "timeout": 600}) == (
+        "sha256:a7de97b60e1412f8e936f33ad7e97c04dfe69190d43e61d14c46265643383835"
+    )
+    file, config = home.file("codex"), home.folder / "user" / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(THEIRS % "PreToolUse")
+    home.said("install", "codex")
+    state = tomllib.loads(config.read_text())["hooks"]["state"]
+    hooks = json.loads(file.read_text())["hooks"]
+    assert set(state) == {f"{file.resolve()}:{key}:{1 if key == 'pre_tool_use' else 0}:0" for key in KEYS}
+    ours = hooks["PreToolUse"][1]["hooks"][0]
+    assert state[f"{file.resolve()}:pre_tool_use:1:0"] == {
+        "enabled": True,
+        "trusted_hash": hash_of("PreToolUse", ours),
+    }
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(["# Codex wrote this\n", *lines[:3], "\n", *lines[3:], "[tui]\nx = 1\n"]))
+    home.said("install", "codex", "--user")
+    home.said("uninstall", "codex", "--user")
+    home.said("uninstall", "codex")
+    assert config.read_text() == "# Codex wrote this\n[tui]\nx = 1\n"
+    home.said("uninstall", "codex")
+
+
+OLD = [
+    "hookline answer {}",
+    "/usr/bin/python3 -m hookline answer {}",
+    "'/my python' -P -m hookline answer {}",
+]
+
+
+def test_entries_of_earlier_versions_are_updated_and_removed(home):
+    old = {
+        event: [{"hooks": [{"type": "command", "command": line.format(event)}]}]
+        for event, line in zip(("PreToolUse", "PostToolUse", "Stop"), OLD, strict=True)
+    }
+    file = home.file("claude-code")
+    file.parent.mkdir()
+    file.write_text(json.dumps({"model": "m", "hooks": old}))
+    home.said("install", "claude-code")
+    for event in old:
+        [group] = json.loads(file.read_text())["hooks"][event]
+        assert "timeout" in group["hooks"][0]
+    file.write_text(json.dumps({"model": "m", "hooks": old}))
+    home.said("uninstall", "claude-code")
+    assert json.loads(file.read_text()) == {"model": "m"}
+
+
+TWICE = {
+    "project, local": ("claude-code", [], ["--local"]),
+    "local, project": ("claude-code", ["--local"], []),
+    "user, project": ("gemini", ["--user"], []),
+    "managed, user": ("gemini", ["--managed"], ["--user"]),
+}
+
+
+@pytest.mark.parametrize(("name", "first", "second"), TWICE.values(), ids=TWICE.keys())
+def test_settings_that_a_client_reads_together_get_one_entry(home, name, first, second):
+    if os.geteuid() and "--managed" in first:
+        pytest.skip("only root writes managed settings")
+    managed = home.folder / "etc" / "settings.json"
+    home.environ["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(managed)
+    said = home.told("install", name, *first)
+    assert managed.exists() is ("--managed" in first)
+    again = home.said("install", name, *second)
+    assert "everything runs once" in again
+    assert said["file"] in again
+    told = home.told("install", name, *second)
+    assert not os.path.exists(told["file"])
+    assert (told["added"], told["elsewhere"]) == ({}, [said["file"]])
+    assert told["proof"]["proved"]
+
+
+def test_wider_settings_are_written_although_the_project_has_an_entry(home):
+    home.said("install", "gemini")
+    assert home.told("install", "gemini", "--user")["added"], "other projects have none"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_entries_that_are_asked_about_one_call_run_the_hooks_once(home, killed):
+    home.said("install", "claude-code", "--local")
+    home.hooks(
+        "def mine(ctx, c):\n    open('runs', 'a').write('x')\n    open('begun', 'w').close()\n    open('go').read()\n"
+    )
+    for name in ("begun", "go"):
+        os.mkfifo(home.folder / name)
+    command = home.command("claude-code", Place.LOCAL)
+    first = home.calls("claude-code", command, start_new_session=True)
+    open(home.folder / "begun").close()  # the hook runs
+    second = home.calls("claude-code", command)
+    lock = f":{(home.folder / 'home' / 'answers.lock').stat().st_ino} "
+    while not any("->" in line and lock in line for line in Path("/proc/locks").read_text().splitlines()):
+        assert second.poll() is None, "it must wait for the first one"
+    if killed:
+        os.killpg(first.pid, signal.SIGKILL)
+        open(home.folder / "begun").close()  # the second runs it, as nobody has answered
+    open(home.folder / "go", "w").close()
+    for process, code in ((first, -signal.SIGKILL if killed else 0), (second, 0)):
+        process.communicate()
+        assert process.returncode == code
+    assert (home.folder / "runs").read_text() == ("xx" if killed else "x")
+
+
+@everyone
+def test_install_proves_the_entry_with_ready_guards_and_runs_no_hook_of_the_user(home, name):
+    home.hooks("open('ran', 'w')\n\ndef mine(ctx, c):\n    open('ran', 'w')\n")
+    told = home.told("install", name, "--user")
+    assert told["proof"] == {"proved": True, "problem": None}
+    assert not (home.folder / "ran").exists()
+    assert "a made-up `ls` passes" in home.said("install", name, "--user")
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("", "there is no hookline on the PATH"),
+        ("#!/bin/sh\n", "was not refused"),
+        ("#!/bin/sh\nexit 2\n", "did not pass"),
+    ],
+    ids=["not there", "lets everything pass", "refuses everything"],
+)
+def test_an_entry_that_does_not_do_its_work_is_told_with_exit_code_1(home, program, problem):
+    home.program.unlink() if not program else home.is_program(program)
+    assert problem in home.said("install", "claude-code", code=1)
+    proof = home.told("install", "claude-code", code=1)["proof"]
+    assert (proof["proved"], problem in proof["problem"]) == (False, True)
+
+
+def test_install_for_a_user_writes_a_hook_file_once_and_approves_it(home):
+    file = home.folder / "user" / ".config" / "hookline" / "hookline.yaml"
+    told = home.told("install", "claude-code", "--user")
+    assert told["hook_file"] == str(file)
+    assert told["approved"]["hooks"][0]["name"] == "no-force-push"
+    assert (home.folder / "user" / ".claude" / "settings.json").exists()
+    file.write_text("hooks: []\n")
+    assert home.told("install", "qwen", "--user")["hook_file"] is None
+    assert file.read_text() == "hooks: []\n"
+
+
+def test_places_that_a_client_does_not_have_are_refused(home):
+    assert "--user" in home.hookline("install", "gemini", "--local").stderr
+    assert "two places" in home.hookline("install", "gemini", "--user", "--managed").stderr
+    assert not os.path.exists(home.folder / ".gemini")
+
+
+def test_managed_settings_are_for_root(tmp_path, monkeypatch):
+    file = tmp_path / "settings.json"
+    monkeypatch.setenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH", str(file))
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(UsageError, match="run it as root"):
+            install(InstallOptions(agent="gemini", project=Path("/"), managed=True))
+    finally:
+        os.seteuid(user)
+    assert not file.exists()
