@@ -22,6 +22,13 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMOVALS = 3
+_CODE = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
+
+
+def is_code(path: Path) -> bool:
+    """True for a script or a program, there or not yet."""
+    known = os.path.splitext(path)[1] in _CODE
+    return known or (os.path.isfile(path) and os.access(path, os.X_OK))
 
 
 def private_folder(path: Path) -> None:

@@ -99,7 +99,10 @@ def test_init_writes_a_file_that_loads_and_blocks_a_force_push(hookline, project
     assert "no-force-push at tool.start runs hookline.guards:no_force_push" in said
     found = native.read(project / "hookline.yaml")
     assert not found.problems
-    assert [(hook.name, hook.match) for hook in found.hooks] == [("no-force-push", "kind:shell")]
+    assert [(hook.name, hook.match) for hook in found.hooks] == [
+        ("no-force-push", "kind:shell"),
+        ("protect-hookline", None),
+    ]
     event = {**PUSH, "cwd": str(project), "tool_input": {"command": "git push --force"}}
     done = hookline("answer", stdin=json.dumps(event))
     specific = json.loads(done.stdout)["hookSpecificOutput"]
@@ -107,6 +110,25 @@ def test_init_writes_a_file_that_loads_and_blocks_a_force_push(hookline, project
     assert "not approved" not in specific["permissionDecisionReason"]
     event["tool_input"] = {"command": "git status"}
     assert hookline("answer", stdin=json.dumps(event)).stdout == ""
+
+
+@pytest.mark.parametrize("way", ["", "1"])
+def test_what_init_writes_asks_before_the_agent_changes_it(hookline, project, way):
+    well(hookline("init"))
+    hookline.environ["HOOKLINE_ANSWER_LONG"] = way
+    event = {**PUSH, "cwd": str(project), "tool_name": "Write"}
+    for path, decision in (("hookline.yaml", "ask"), (".claude/settings.json", "ask"), ("a.txt", None)):
+        event["tool_input"] = {"file_path": path, "content": "x"}
+        said = hookline("answer", stdin=json.dumps(event)).stdout
+        specific = json.loads(said)["hookSpecificOutput"] if said else {}
+        assert specific.get("permissionDecision") == decision
+    refused = hookline(
+        "answer",
+        stdin=json.dumps(
+            {**event, "permission_mode": "bypassPermissions", "tool_input": {"file_path": "hookline.yaml"}}
+        ),
+    )
+    assert json.loads(refused.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def test_the_example_that_init_leaves_as_a_comment_loads_as_well(hookline, project):
@@ -117,7 +139,7 @@ def test_the_example_that_init_leaves_as_a_comment_loads_as_well(hookline, proje
         "".join([*lines[:start], *(line.replace("  # ", "  ", 1) for line in lines[start:])])
     )
     assert not found.problems
-    assert [hook.kind for hook in found.hooks] == ["python", "shell"]
+    assert [hook.kind for hook in found.hooks] == ["python", "python", "shell"]
 
 
 def test_init_overwrites_nothing(hookline, project):

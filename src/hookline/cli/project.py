@@ -93,6 +93,11 @@ hooks:
     match: kind:shell       # every tool that runs commands, whatever the agent calls it
     python: hookline.guards:no_force_push
 
+  # Asks you before an agent changes this file, its own settings or what hookline keeps.
+  - name: protect-hookline
+    on: tool.start
+    python: hookline.guards:protect_hookline
+
   # A script of your own: any exit code but 0 refuses the call.
   # - name: tests-before-push
   #   on: tool.start

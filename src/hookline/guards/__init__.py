@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookline.guards.hookline import protect_hookline
     from hookline.guards.pushes import no_force_push, no_force_push_unless
     from hookline.guards.redact import mask_secrets, redact_emails, redact_phones
     from hookline.guards.writes import no_writes_outside, no_writes_outside_of
@@ -15,12 +16,14 @@ __all__ = [
     "no_force_push_unless",
     "no_writes_outside",
     "no_writes_outside_of",
+    "protect_hookline",
     "redact_emails",
     "redact_phones",
 ]
 
 # A module is loaded on first use: an answer needs one guard, and must start quickly.
 _WHERE = {
+    "protect_hookline": "hookline.guards.hookline",
     **dict.fromkeys(("no_force_push", "no_force_push_unless"), "hookline.guards.pushes"),
     **dict.fromkeys(("no_writes_outside", "no_writes_outside_of"), "hookline.guards.writes"),
     **dict.fromkeys(("mask_secrets", "redact_emails", "redact_phones"), "hookline.guards.redact"),

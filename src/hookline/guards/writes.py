@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from hookline.engine.context import HookContext, WorkflowContext
@@ -62,11 +62,12 @@ def _targets(hook_context: HookContext, base: str) -> list[str]:
     payload = hook_context.current_payload
     if hook_context.tool_kind != "shell":
         return list(written_paths(payload))
-    folder, work = _folder(payload, base), StepBudget()
+    folder, work = folder_of(payload, base), StepBudget()
     return [path for command in asked(payload) for path in shell_targets(command, folder, work)]
 
 
-def _folder(payload: Any, base: str) -> str:
+def folder_of(payload: Any, base: str) -> str:
+    """The folder that a shell call names, else the base."""
     given: Mapping[str, Any] = cast("Mapping[str, Any]", payload) if isinstance(payload, Mapping) else {}
     named = next((given[key] for key in FOLDERS if isinstance(given.get(key), str)), "")
     return os.path.join(base, os.path.expanduser(named))
@@ -137,14 +138,39 @@ _TAKES_VALUE = {
     "touch": ("-d", "-t", "-r"),
 }
 _WRAPPERS = names("sudo doas env command builtin exec nohup nice time timeout stdbuf setsid xargs")
+IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place")
+"""The option of `sed` that changes the files it names."""
 _DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
 _DEEPEST = 5
 
 
-def shell_targets(
-    command: str | Sequence[str], base: str, work: StepBudget | None = None, depth: int = 0
-) -> list[str]:
+def shell_targets(command: str | Sequence[str], base: str, work: StepBudget | None = None) -> list[str]:
     """The paths a shell text or an argument list visibly writes to, absolute or relative to `base`.
+
+    Raises TooMuch if the text is too long to be read in full.
+    """
+    return [path for each in shell_commands(command, base, work) for path in command_targets(each)]
+
+
+class PlacedCommand(NamedTuple):
+    """A command, its words without a leading sudo, env or the like, and its folder; None if that is unknown."""
+
+    command: ShellCommand
+    words: Sequence[Word]
+    folder: str | None
+
+
+def command_targets(placed: PlacedCommand) -> list[str]:
+    """The paths that one command visibly writes to."""
+    command, words, folder = placed
+    found = [path_of(target, folder) for target in [*_redirected(command), *_named(words)]]
+    return [*filter(None, found), *_patched(command, words, folder)]
+
+
+def shell_commands(
+    command: str | Sequence[str], base: str, work: StepBudget | None = None, depth: int = 0
+) -> Iterator[PlacedCommand]:
+    """The commands of a shell text or an argument list, also of texts for another shell in it; `cd` is followed.
 
     Raises TooMuch if the text is too long to be read in full.
     """
@@ -159,25 +185,15 @@ def shell_targets(
     else:
         commands = (argument_list(command, work),)
     folders: dict[tuple[int, ...], str | None] = {(): base}
-    found: list[str] = []
     for each in commands:
         folder = _standing(folders, each.group)
         words = _unwrapped(each.words)
         if words and words[0].text in ("cd", "pushd"):
             folders[each.group] = _moved(folder, words)
             continue
-        for target in [*_redirected(each), *_named(words)]:
-            path = _path(target, folder)
-            if path is not None:
-                found.append(path)
-        found += _patched(each, words, folder)
-        if depth < _DEEPEST:
-            found += [
-                path
-                for text in _texts(words)
-                for path in shell_targets(text, folder or base, work, depth + 1)
-            ]
-    return found
+        yield PlacedCommand(each, words, folder)
+        for text in _texts(words) if depth < _DEEPEST else ():
+            yield from shell_commands(text, folder or base, work, depth + 1)
 
 
 def _patched(command: ShellCommand, words: Sequence[Word], folder: str | None) -> list[str]:
@@ -205,10 +221,10 @@ def _moved(folder: str | None, words: Sequence[Word]) -> str | None:
     target = next((word for word in words[1:] if not word.text.startswith("-") or word.text == "-"), None)
     if target is None:
         return os.path.expanduser("~")
-    return None if target.text == "-" else _path(target, folder)
+    return None if target.text == "-" else path_of(target, folder)
 
 
-def _path(word: Word, folder: str | None) -> str | None:
+def path_of(word: Word, folder: str | None) -> str | None:
     """The path a word names; None if it is unknown, or a device that stores nothing."""
     text = word.text
     if not text or not word.known or _DEVICES.fullmatch(text):
@@ -237,8 +253,8 @@ def _named(words: Sequence[Word]) -> Iterator[Word]:
     yield from _given_to(words, options)
     if name == "dd":
         yield from (word.after(3) for word in words[1:] if word.text.startswith("of="))
-    plain = list(_plain(words[1:], (*options, *_TAKES_VALUE.get(name, ()))))
-    if name == "sed" and any(re.match(r"-[nErsuz]*i|--in-place", word.text) for word in words[1:]):
+    plain = list(plain_words(words[1:], (*options, *_TAKES_VALUE.get(name, ()))))
+    if name == "sed" and any(IN_PLACE.match(word.text) for word in words[1:]):
         yield from plain[1:]
     if name in _ALL:
         yield from plain
@@ -257,7 +273,7 @@ def _given_to(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
                 yield word.after(len(option))
 
 
-def _plain(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
+def plain_words(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
     """The arguments that are neither options nor their values."""
     taking = frozenset(options)
     skipped = only = False

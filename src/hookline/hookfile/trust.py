@@ -28,7 +28,6 @@ ROOT = 0
 TRUST = "HOOKLINE_TRUST"
 """The variable with digests of approved files, `sha256:...`, separated by commas."""
 _CHUNK = 262_144
-_SUFFIXES = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
 
 
 def nearest(start: Path) -> Path | None:
@@ -199,8 +198,9 @@ def _named(folder: Path, hooks: tuple[HookDeclaration, ...]) -> Iterator[str]:
         start = Path(hook.params.get("cwd") or folder)
         for word in _words(hook):
             full = Path(os.path.realpath(start / word))
-            # Interpreters and other programs of the machine change with it, and are not the repository's.
-            if full.is_relative_to(folder) and not os.path.isdir(full) and _is_code(full):
+            # Interpreters and other programs of the machine change with it, and are not the repository's. What a hook
+            # only reads or writes is left out: its own log would take its approval away.
+            if full.is_relative_to(folder) and not os.path.isdir(full) and files.is_code(full):
                 yield str(full.relative_to(folder))
 
 
@@ -219,11 +219,6 @@ def _words(hook: HookDeclaration) -> list[str]:
         return shlex.split(params["script"], comments=True)
     except ValueError:
         return str(params["script"]).split()
-
-
-def _is_code(file: Path) -> bool:
-    """Not what a hook only reads or writes: its own log would take its approval away."""
-    return file.suffix in _SUFFIXES or (os.path.isfile(file) and os.access(file, os.X_OK))
 
 
 def digest_of(file: str | Path) -> str | None:

@@ -1,0 +1,199 @@
+"""protect_hookline: an agent asks before it changes what guards it; reading is free."""
+
+from pathlib import Path
+
+import pytest
+
+from hookline import HookAction, HookContext, WorkflowContext
+from hookline.guards import protect_hookline
+
+FILE = """
+hooks:
+  - {name: protect, on: tool.start, python: 'hookline.guards:protect_hookline'}
+  - {name: script, on: tool.start, match: Nothing, shell: ./checks/push.sh >> audit.log}
+  - {name: module, on: tool.start, match: Nothing, python: 'rules.more:check'}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with hook file, settings and scripts, a link to one of them, and a home."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    for folder in (
+        home / ".claude",
+        home / "state",
+        work / ".claude",
+        work / "checks",
+        work / "src",
+        work / "rules",
+    ):
+        folder.mkdir(parents=True)
+    (work / "hookline.yaml").write_text(FILE)
+    (work / "checks" / "push.sh").write_text("exit 0\n")
+    (work / "rules" / "more.py").write_text("def check(ctx, c): ...\n")
+    (work / ".claude" / "settings.json").write_text("{}")
+    (work / "link").symlink_to(work / ".claude" / "settings.json")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HOOKLINE_HOME", str(home / "state"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return work
+
+
+def said(place, payload, kind="shell", tool="t", **more):
+    ctx = WorkflowContext(workflow_id="w", workspace=str(place))
+    context = HookContext(
+        workflow_id="w", current_tool=tool, tool_kind=kind, current_payload=payload, workflow=ctx, **more
+    )
+    return protect_hookline(ctx, context).action
+
+
+WRITES = [
+    "echo x > hookline.yaml",
+    "cat evil >> ./hookline.yaml",
+    "cd src && echo x > ../hookline.yaml",
+    "tee hookline.yaml < evil",
+    "cp evil.yaml hookline.yaml",
+    "cp src/hookline.yaml .",
+    "cp src/hookline.yaml ../work/",
+    "mv hookline.yaml old.yaml",
+    "rm -f hookline.yaml",
+    "rm -rf .claude",
+    "rm -rf $HOME/state",
+    "rm hook*",
+    "rm -rf .",
+    "sed -i s/a/b/ hookline.yaml",
+    "dd if=evil of=hookline.yaml",
+    "install -m 644 evil hookline.yaml",
+    "ln -sf evil hookline.yaml",
+    "truncate -s 0 hookline.yaml",
+    "chmod 000 hookline.yaml",
+    "git checkout HEAD~3 -- hookline.yaml",
+    "git restore .claude/settings.json",
+    "git stash push hookline.yaml",
+    "echo '{}' > link",
+    "echo '{}' > ~/.claude/settings.json",
+    "echo x > .claude/settings.local.json",
+    "echo x >> .codex/config.toml",
+    "sudo tee /etc/claude-code/managed-settings.json < x",
+    "echo x > $HOME/.config/hookline/hookline.yaml",
+    "sqlite3 $HOME/state/journal.db 'delete from record'",
+    "echo '{}' > ~/state/trusted.json",
+    "echo exit 0 > checks/push.sh",
+    "echo x > rules/more.py",
+    """python3 -c "open('hookline.yaml', 'w')" """,
+    """python3 -c "import os; open(os.path.join('.claude', 'settings.json'), 'w')" """,
+    """node -e "fs.writeFileSync('.gemini/settings.json', '{}')" """,
+    "python3 - <<'E'\nopen('hookline.yaml','w').write('')\nE",
+    "bash <<'E'\nrm hookline.yaml\nE",
+    "bash -c 'rm hookline.yaml'",
+    "echo hookline.yaml | xargs rm",
+    "echo 'rm hookline.yaml' | sh",
+    "find . -name hookline.yaml -delete",
+    "perl -pi -e s/block/continue/ hookline.yaml",
+    "hookline trust",
+    "env -i hookline trust",
+    "python3 -m hookline trust hookline.yaml",
+    "uv run hookline uninstall claude-code",
+    "script -qc 'hookline approve last' /dev/null",
+    "echo 'hookline trust' | sh",
+    "setsid hookline prune --days 0 &",
+    "HOOKLINE_HOME=/tmp/x claude -p hi",
+    "export HOOKLINE_HOME=/tmp/x",
+    "env -u HOOKLINE_TAG claude",
+    "pkill -f hookline",
+    "kill $(pgrep -f hookline)",
+    "rm $(which hookline)",
+    "rm .venv/bin/hookline",
+    "pip uninstall -y hookline",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_a_shell_asks_before_it_changes_the_guard(place, command):
+    assert said(place, {"command": command}) is HookAction.ASK
+
+
+READS = [
+    "cat hookline.yaml",
+    "grep -n push hookline.yaml .claude/settings.json",
+    "sed -n 1,20p hookline.yaml",
+    "diff hookline.yaml other.yaml > changes.txt",
+    "cp hookline.yaml src/copy.txt",
+    "git diff hookline.yaml",
+    "git add hookline.yaml && git commit -m 'hookline trust and hookline.yaml'",
+    "git checkout main",
+    "hookline check hookline.yaml",
+    "hookline explain agent.py --hooks hookline.yaml",
+    "hookline runs last",
+    "ls -la ~/state",
+    "find . -name hookline.yaml",
+    "rm -rf src build",
+    "rm *.pyc",
+    "echo x > audit.log",
+    "echo x > src/push.sh",
+    "echo see hookline.yaml > notes.txt",
+    "python3 -c 'print(1)'",
+    "make test",
+    "pgrep -f hookline",
+]
+
+
+@pytest.mark.parametrize("command", READS)
+def test_a_shell_reads_and_works_freely(place, command):
+    assert said(place, {"command": command}) is HookAction.CONTINUE
+
+
+CALLS = [
+    ("Write", "write", {"file_path": "hookline.yaml", "content": ""}, True),
+    ("Edit", "write", {"file_path": "{place}/.claude/settings.json", "new_string": ""}, True),
+    ("write_file", "write", {"path": "src/../link"}, True),
+    (
+        "apply_patch",
+        "write",
+        {"command": "*** Begin Patch\n*** Update File: hookline.yaml\n*** End Patch"},
+        True,
+    ),
+    ("Write", "write", {"file_path": "checks/push.sh"}, True),
+    ("Write", "write", {"file_path": "~/state/clients/1-2"}, True),
+    ("mcp__files__write_file", "mcp", {"path": "hookline.yaml"}, True),
+    ("mcp__box__run", "mcp", {"command": "rm hookline.yaml"}, True),
+    ("mcp__files__read_file", "mcp", {"path": "hookline.yaml"}, False),
+    ("Write", "write", {"file_path": "src/app.py", "content": "hookline.yaml"}, False),
+    ("Write", "write", {"file_path": "audit.log"}, False),
+    ("TodoWrite", "other", {"todos": ["change hookline.yaml"]}, False),
+]
+
+
+@pytest.mark.parametrize(("tool", "kind", "payload", "asks"), CALLS)
+def test_a_tool_asks_before_it_changes_the_guard(place, tool, kind, payload, asks):
+    given = {
+        key: value.replace("{place}", str(place)) if isinstance(value, str) else value
+        for key, value in payload.items()
+    }
+    assert said(place, given, kind, tool) is (HookAction.ASK if asks else HookAction.CONTINUE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "action"), [("default", "ask"), ("bypassPermissions", "block"), ("dontAsk", "block")]
+)
+def test_where_no_person_is_asked_it_is_a_refusal(place, mode, action):
+    assert said(place, {"command": "rm hookline.yaml"}, native={"permission_mode": mode}) == action
+
+
+AGENT = """
+from hookline import Agent, Scripted
+turn = {"tools": [{"name": "bash", "arguments": {"command": "echo gone > hookline.yaml; touch ran"}},
+                  {"name": "write_file", "arguments": {"path": "hookline.yaml", "content": "gone"}}]}
+agent = Agent(id="coder", tools=["bash", "write_file"], model=Scripted([turn, "done"]))
+"""
+ALONE = "hooks:\n  - {name: protect, on: tool.start, python: 'hookline.guards:protect_hookline'}\n"
+
+
+def test_where_nobody_answers_the_file_is_not_written(hookline):
+    (hookline.folder / "coder.py").write_text(AGENT)
+    (hookline.folder / "hookline.yaml").write_text(ALONE)
+    done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert done.returncode == 0, done.stderr
+    assert (hookline.folder / "hookline.yaml").read_text() == ALONE
+    assert not (hookline.folder / "ran").exists()
+    assert "protect hookline: " in done.stderr
