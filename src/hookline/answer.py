@@ -402,6 +402,7 @@ def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) 
         timeout=row.timeout,
         on_error=OnError(row.follows[point]),
         mode=Mode(row.mode),
+        source=row.source,
         limits_itself=not row.inline,
         last_word=row.last_word,
     )

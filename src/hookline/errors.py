@@ -17,6 +17,7 @@ HooklineError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import PathLike
 
 
@@ -109,3 +110,14 @@ class JournalError(HooklineError):
 
 class ImageError(HooklineError):
     """A hook image cannot be fetched or unpacked; nothing of it is used."""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
+    import difflib  # only for a message; `hookline answer` must start quickly
+
+    words = {each.lower(): each for each in known}
+    low = word.lower()
+    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
+    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
+    return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"

@@ -11,10 +11,10 @@ default. It raises `Wrong` for what is wrong with the value as a whole, and call
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
-from hookline.errors import FileError
+from hookline.errors import FileError, meant
 from hookline.source import Document, Trail, Wrong
 
 _DURATION_UNITS = {
@@ -418,14 +418,3 @@ def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
 def spoken(sentence: str) -> str:
     """A sentence with its first letter in lower case, to follow a semicolon."""
     return f"{sentence[:1].lower()}{sentence[1:]}"
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
-    import difflib  # only for a message; `hookline answer` must start quickly
-
-    words = {each.lower(): each for each in known}
-    low = word.lower()
-    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
-    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
-    return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"

@@ -154,7 +154,8 @@ def test_a_mark_on_one_method_does_not_reach_other_instances():
 
 
 WRONG_OPTIONS = {
-    "an unknown point": ({"on": "tool.begin"}, "unknown point 'tool.begin'; known: workspace.start"),
+    "an unknown point": ({"on": "tool.begin"}, "unknown point 'tool.begin'; did you mean tool.end?"),
+    "an unknown keyword": ({"timout": 3}, "@hook: unknown keyword 'timout'; did you mean timeout?"),
     "a limit of nothing": ({"timeout": 0}, "timeout is 0; give seconds greater than 0, or None"),
     "a limit below": ({"timeout": -1}, "timeout is -1"),
     "a limit in words": ({"timeout": "5s"}, "timeout is '5s'"),

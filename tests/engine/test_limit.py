@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from hookline.engine.hook import hook
+from hookline.engine.hook import hook, source_of
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Point
 from hookline.engine.result import HookResult
@@ -54,7 +54,7 @@ async def test_a_sync_hook_that_returns_something_to_await_is_under_its_limit_to
 
     seen = await fired(python_hook(hangs, [Point.TOOL_START]))
     assert seen.call.error_kind == "timed_out"
-    assert seen.call.error == "ran past its limit of 0.05 s"
+    assert seen.call.error == f"ran past its limit of 0.05 s [{source_of(hangs)}]"
 
 
 async def test_a_sync_hook_whose_awaitable_ignores_its_cancellation_is_given_up(short_grace):

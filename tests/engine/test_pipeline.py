@@ -441,7 +441,7 @@ BROKEN = {
     "a dict": (lambda *_: {"action": "allow"}, "bad_answer", "returned dict"),
     "yes": (lambda *_: True, "bad_answer", "returned bool"),
     "a word": (lambda *_: "continue", "bad_answer", "returned str"),
-    "the class": (lambda *_: HookResult, "bad_answer", "returned type"),
+    "the class": (lambda *_: HookResult, "bad_answer", "returned "),
     "an async generator": (async_generator, "bad_answer", "returned async_generator"),
     "an error, returned": (lambda *_: ValueError("x"), "raised", "raised ValueError: x"),
     "no verdict of this point": (lambda *_: R.skip("x"), "wrong_point", "skip means nothing at tool.start"),

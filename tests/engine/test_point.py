@@ -39,7 +39,13 @@ def test_what_end_hooks_are_told_is_one_of_the_words_of_the_design():
     assert told <= set(Status)
 
 
-@pytest.mark.parametrize("name", ["tool.begin", "PreToolUse", "", "TOOL.START"])
+@pytest.mark.parametrize(("name", "near"), [("tool.strat", "tool.start"), ("TOOL.START", "tool.start")])
+def test_an_unknown_point_is_told_with_the_one_that_was_meant(name, near):
+    with pytest.raises(UsageError, match=f"unknown point '{name}'; did you mean {near}?"):
+        point_named(name)
+
+
+@pytest.mark.parametrize("name", ["PreToolUse", "x"])
 def test_an_unknown_point_is_told_with_all_that_are_known(name):
     with pytest.raises(UsageError) as told:
         point_named(name)

@@ -23,8 +23,7 @@ from hookline.agent.mcp_server import OPENERS, REFUSED_STATUS, McpServer, Server
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
 from hookline.engine.plain import as_text
-from hookline.errors import AgentFailed, UsageError
-from hookline.table import meant
+from hookline.errors import AgentFailed, UsageError, meant
 
 if TYPE_CHECKING:
     import mcp_types

@@ -16,7 +16,7 @@ from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import plain, strictly_plain
 from hookline.engine.point import HookAction, Point, point_named
 from hookline.engine.result import ALLOWED, CONTINUE, HookResult, fault, merged
-from hookline.errors import HookBroke, UsageError
+from hookline.errors import HookBroke, UsageError, meant
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a hook may take by default."""
@@ -26,6 +26,8 @@ W = TypeVar("W", bound=StrEnum)
 Handler = Callable[[WorkflowContext | None, HookContext], Awaitable[HookResult] | HookResult]
 """The callable of a hook. An inline one returns its result, any other an awaitable."""
 Matcher = Callable[[Facts], bool]
+_KEYWORDS = ("on", "match", "timeout", "on_error", "inline", "observe", "mode", "name")
+_OURS = __file__.removesuffix("engine/hook.py")
 _type: Any = type
 _GROUP: type[BaseException] = BaseExceptionGroup
 
@@ -165,6 +167,7 @@ def hook(
     observe: bool = False,
     mode: str | None = None,
     name: str | None = None,
+    **unknown: Any,
 ) -> Any:
     """Mark a function as a hook: `@hook`, or `@hook(match="bash|shell_.*", timeout=5, ...)`.
 
@@ -172,6 +175,8 @@ def hook(
     `timeout` is in seconds, None for no limit. `inline` calls a quick sync function on the event loop.
     `observe` runs the hook and only records what it would have decided.
     """
+    for word in unknown:
+        raise UsageError(f"@hook: unknown keyword {word!r}{meant(word, _KEYWORDS)}")
     options = HookOptions(
         on=tuple(point_named(word) for word in ([on] if isinstance(on, str) else on)),
         match=match,
@@ -268,7 +273,7 @@ def _word(kind: type[W], name: str, value: str | None) -> W | None:
     try:
         return kind(value)
     except ValueError:
-        raise UsageError(f"{name} is {value!r}; known: {', '.join(kind)}") from None
+        raise UsageError(f"{name} is {value!r}{meant(str(value), kind)}") from None
 
 
 class Effect(NamedTuple):
@@ -363,6 +368,8 @@ def _accepted(view: HookContext, result: HookResult) -> Effect:
 def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
     kind = exc.kind if isinstance(exc, HookBroke) else "raised"
     error = str(exc) if isinstance(exc, HookBroke) else f"raised {_raised(exc)}"
+    if hook.kind == "python" and hook.source and hook.source.rpartition(":")[0] not in error:
+        error = f"{error} [{hook.source}]"
     follows = OnError.CONTINUE if hook.mode is Mode.OBSERVE else settled_on_error(hook, point)
     action = HookAction(follows)
     result = CONTINUE if action is HookAction.CONTINUE else HookResult(action=action, error_message=error)
@@ -370,7 +377,7 @@ def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
 
 
 def _raised(exc: BaseException) -> str:
-    """The exception in one line, with the file and line that raised it."""
+    """The exception in one line, with the file and line that raised it, or that called what of ours raised it."""
     try:
         text = str(exc)
     except Exception:
@@ -381,7 +388,7 @@ def _raised(exc: BaseException) -> str:
     import traceback
 
     frames = traceback.extract_tb(exc.__traceback__)
-    place = (
-        f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(exc, UsageError) else ""
-    )
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    last = (theirs or frames)[-1] if theirs or (frames and not isinstance(exc, UsageError)) else None
+    place = f" ({last.filename}:{last.lineno})" if last is not None else ""
     return f"{type(exc).__name__}{f': {text}' if text else ''}{place}"

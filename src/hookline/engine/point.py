@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 
 
 class Scope(StrEnum):
@@ -52,6 +53,23 @@ class Point(StrEnum):
         return point
 
 
+KEYWORDS: Mapping[str, Point] = {
+    "on_run_start": Point.RUN_START,
+    "on_run_end": Point.RUN_END,
+    "on_session_start": Point.SESSION_START,
+    "on_session_end": Point.SESSION_END,
+    "on_start": Point.AGENT_START,
+    "on_end": Point.AGENT_END,
+    "on_agent_step_start": Point.STEP_START,
+    "on_agent_step_end": Point.STEP_END,
+    "on_model_start": Point.MODEL_START,
+    "on_model_end": Point.MODEL_END,
+    "on_tool_start": Point.TOOL_START,
+    "on_tool_end": Point.TOOL_END,
+}
+"""The keyword of an `Agent` for each point. Six are those of Polos; the others cover the points it does not have."""
+
+
 class Status(StrEnum):
     """How the body of a scope ended, for its end hooks."""
 
@@ -78,8 +96,8 @@ class HookAction(StrEnum):
 
 
 def point_named(name: str) -> Point:
-    """The point of a name; UsageError with the known names if there is none."""
+    """The point of a name; UsageError with a suggestion if there is none."""
     try:
         return Point(name)
     except ValueError:
-        raise UsageError(f"unknown point {name!r}; known: {', '.join(Point)}") from None
+        raise UsageError(f"unknown point {name!r}{meant(name, Point)}") from None

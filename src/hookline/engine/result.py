@@ -9,7 +9,7 @@ from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
 from hookline.engine.secret_shapes import without_shapes
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
@@ -35,8 +35,16 @@ def _text(name: str, value: Any) -> str | None:
     raise UsageError(f"{name} must be a string, not {type(value).__name__}")
 
 
+class _Suggesting(type):
+    """A class that names the function that was probably meant."""
+
+    def __getattr__(cls, name: str) -> Any:
+        known = [] if name.startswith("_") else [word for word in vars(cls) if not word.startswith("_")]
+        raise AttributeError(f"{cls.__name__} has no {name!r}{meant(name, known) if known else ''}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookResult:
+class HookResult(metaclass=_Suggesting):
     """One hook's answer. Made by the functions below; `HookResult()` is `continue_with()`."""
 
     action: HookAction = HookAction.CONTINUE
@@ -53,7 +61,9 @@ class HookResult:
             try:
                 object.__setattr__(self, "action", HookAction(self.action))
             except ValueError:
-                raise UsageError(f"unknown action {self.action!r}; known: {', '.join(HookAction)}") from None
+                raise UsageError(
+                    f"unknown action {self.action!r}{meant(str(self.action), HookAction)}"
+                ) from None
         _text("error_message", self.error_message)
         _text("tell_model", self.tell_model)
         _text("tell_user", self.tell_user)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 from hookline.matcher import TOOL_KINDS, search
 from hookline.source import Trail, Wrong, key_of
-from hookline.table import meant
 
 if TYPE_CHECKING:
     from hookline.engine.context import HookContext

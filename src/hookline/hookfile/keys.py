@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 from hookline.hookfile.condition import check_condition
 from hookline.matcher import matcher
 from hookline.source import Trail, Wrong, without_lines
-from hookline.table import Key, Node, Table, meant, split_command
+from hookline.table import Key, Node, Table, split_command
 
 NAME = re.compile(r"\S(?:[^\x00-\x1f\x7f]*\S)?")
 FOREIGN = re.compile(r"x\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, cast
 
 from hookline.engine.hook import DEFAULT_TIMEOUT, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
-from hookline.errors import FileError
+from hookline.errors import FileError, meant
 from hookline.hookfile import keys
 from hookline.hookfile.condition import CONDITION_REF, SHAPES, check_condition
 from hookline.source import Document, Wrong, load, text_of
-from hookline.table import Findings, Key, Node, Table, flag, meant, spoken, unread
+from hookline.table import Findings, Key, Node, Table, flag, spoken, unread
 
 DEFAULTS: Mapping[Point, OnError] = {
     **{point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point},

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hookline.errors import FileError
+from hookline.errors import FileError, meant
 from hookline.kagent.agent import (
     CORE,
     DEFAULT_MODEL_CONFIG,
@@ -38,7 +38,7 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.source import load_all, text_of
-from hookline.table import Findings, Node, duration, meant, number, pairs, text, texts, word
+from hookline.table import Findings, Node, duration, number, pairs, text, texts, word
 
 Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 from hookline.journal import default_path
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Ending, Mount, Order, Runner, beneath
@@ -21,7 +21,6 @@ from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
 from hookline.source import SUFFIXES
-from hookline.table import meant
 
 PLACES: Mapping[str, Capabilities] = {
     "local": LocalRunner.capabilities,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from hookline.engine.point import Point
+from hookline.errors import meant
 from hookline.source import Wrong, without_lines
 from hookline.symphony.trackers import TRACKERS, reference
-from hookline.table import UNSET, InMapping, Key, Node, Table, meant, split_command, warn
+from hookline.table import UNSET, InMapping, Key, Node, Table, split_command, warn
 
 POINTS: Mapping[str, Point] = {
     "after_create": Point.WORKSPACE_START,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hookline.engine.hook import AgentDeclaration, Declaration, HookDeclaration, OnError
 from hookline.engine.plain import plain, typed
 from hookline.engine.point import Point
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, UsageError, meant
 from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Mount, Runner
@@ -23,7 +23,6 @@ from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
 from hookline.sympozium.run.folders import WORKSPACE_SIZE, Folder, FolderError
 from hookline.sympozium.types import ContainerHook, Instance, ModelSpec, RunSpec, SecretRef
-from hookline.table import meant
 
 FORMAT = "sympozium"
 SCRIPTED = "scripted"
