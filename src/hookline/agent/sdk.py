@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hookline.agent.mcp_server import McpServer
-from hookline.agent.models import Model, OutputSchema, model_named
+from hookline.agent.models import PROVIDER_SETTINGS, Model, OutputSchema, model_named
 from hookline.agent.run import AgentExecution, Session, StreamResult, answer_inside
 from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
@@ -19,9 +20,9 @@ from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
-from hookline.engine.point import Point
+from hookline.engine.point import KEYWORDS
 from hookline.engine.record import Journal, Owner, Record
-from hookline.errors import UsageError
+from hookline.errors import UsageError, meant
 from hookline.handlers.python import python_hook
 
 if TYPE_CHECKING:
@@ -38,23 +39,6 @@ def _takes_the_arguments_of(
 ) -> Callable[[Callable[..., _R]], Callable[Concatenate[Agent, _P], _R]]:
     """Gives a method the arguments of another one, for type checkers."""
     return lambda method: method
-
-
-KEYWORDS: Mapping[str, Point] = {
-    "on_run_start": Point.RUN_START,
-    "on_run_end": Point.RUN_END,
-    "on_session_start": Point.SESSION_START,
-    "on_session_end": Point.SESSION_END,
-    "on_start": Point.AGENT_START,
-    "on_end": Point.AGENT_END,
-    "on_agent_step_start": Point.STEP_START,
-    "on_agent_step_end": Point.STEP_END,
-    "on_model_start": Point.MODEL_START,
-    "on_model_end": Point.MODEL_END,
-    "on_tool_start": Point.TOOL_START,
-    "on_tool_end": Point.TOOL_END,
-}
-"""The keyword for each point. Six are those of Polos; the others cover the points it does not have."""
 
 
 class Agent:
@@ -89,7 +73,9 @@ class Agent:
         on_model_end: Functions = None,
         on_tool_start: Functions = None,
         on_tool_end: Functions = None,
+        **unknown: Any,
     ) -> None:
+        _refuse_unknown(Agent.__init__, "Agent", unknown)
         if not id or not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"an agent's id must be a non-empty text, not {id!r}")
         self.id = id
@@ -145,18 +131,22 @@ class Agent:
         source: str | None = None,
         owner: Owner | None = None,
         emit: Callable[[Event], None] | None = None,
-        **provider_kwargs: Any,
+        provider_kwargs: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> Coroutine[Any, Any, AgentResult]:
         """The agent's answer to `input`; raises a RunEnded if there is none.
 
         `hooks` apply to every agent of the run, including those that are tools. `emit` is called with each event.
+        `settings` are those of PROVIDER_SETTINGS; any other goes to the provider in `provider_kwargs`.
         Called inside a tool of another run, the agent is part of that run: under its hooks, in its session, in its
         journal.
         """
+        other = {name: value for name, value in settings.items() if name not in PROVIDER_SETTINGS}
+        _refuse_unknown(Agent.run, f"agent {self.id!r}: run", other)
         arguments = RunArguments(
             hooks=tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks),
             timeout=self.timeout if timeout is None else timeout,
-            provider_kwargs=provider_kwargs,
+            provider_kwargs={**(provider_kwargs or {}), **settings},
             emit=emit,
         )
         inside = CURRENT_RUN.get()
@@ -309,6 +299,17 @@ class Agent:
                 environ=os.environ if self.environ is None else self.environ,
             )
         return self._model
+
+
+def _refuse_unknown(function: Callable[..., Any], called: str, unknown: Iterable[str]) -> None:
+    """Raises for a keyword that the function does not have: a misspelt one may be a guard that is off."""
+    for word in unknown:
+        known = [
+            name
+            for name in inspect.signature(function).parameters
+            if name not in ("self", "unknown", "settings")
+        ]
+        raise UsageError(f"{called}: unknown keyword {word!r}{meant(word, known)}")
 
 
 def _refuse_in_tool(agent: str, **given: Any) -> None:

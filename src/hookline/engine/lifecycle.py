@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hookline.engine.context import Facts, HookContext, Step
+from hookline.engine.hook import source_of
 from hookline.engine.limit import GRACE
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import HookAction, Point, Scope, Status
@@ -31,9 +31,11 @@ from hookline.engine.record import (
     begun,
     decided,
     end_is_due,
+    new_run_id,
+    nobodys_verdict,
 )
 from hookline.engine.result import Outcome, Reason
-from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped
+from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped, UsageError
 
 END_GRACE = 10.0
 """Seconds that all end hooks of a run may take together after it was cancelled."""
@@ -83,9 +85,16 @@ class Run:
         journal = self.recorder.journal
         if journal is not None:
             await journal.ask(question)
-        verdict = await approver(question)
+        given: Any = approver(question)
+        verdict = await given if hasattr(given, "__await__") else given
+        is_verdict = isinstance(verdict, Verdict)
         if journal is not None:
-            journal.answer(question.id, verdict)
+            journal.answer(question.id, verdict if is_verdict else nobodys_verdict(question))
+        if not is_verdict:
+            what = f"the approver [{source_of(approver)}] returned {verdict!r}"
+            raise UsageError(
+                f"{what}; give a hookline.engine.record.Verdict, as Verdict(VerdictKind.APPROVE)"
+            )
         return verdict
 
     def interrupt(self) -> None:
@@ -369,13 +378,6 @@ class OpenScope:
             self.run.recorder.note(decided(self.run.id, facts, outcome, note))
 
 
-def nobodys_verdict(question: Question) -> Verdict:
-    """The verdict if nobody can be asked: a refusal."""
-    why = "; ".join(reason.text for reason in question.reasons if reason.text)
-    asking = f"a person has to decide ({why})" if why else "a person has to decide"
-    return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="default")
-
-
 def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
     """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
     if verdict.kind is VerdictKind.REJECT:
@@ -397,13 +399,3 @@ def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome
 
 def _and(error: str | None, more: str) -> str:
     return f"{error}; {more}" if error else more
-
-
-def new_run_id() -> str:
-    """Short, typeable, and in the order of time."""
-    return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
-
-
-def _base36(number: int) -> str:
-    higher = _base36(number // 36) if number >= 36 else ""
-    return higher + "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]

@@ -6,6 +6,7 @@ same records, as they happen.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
@@ -202,6 +203,13 @@ class Question(NamedTuple):
     verdict: Verdict | None = None
 
 
+def nobodys_verdict(question: Question) -> Verdict:
+    """The verdict if nobody can be asked: a refusal."""
+    why = "; ".join(reason.text for reason in question.reasons if reason.text)
+    asking = f"a person has to decide ({why})" if why else "a person has to decide"
+    return Verdict(VerdictKind.REJECT, f"{asking}, and nobody is there to answer", by="default")
+
+
 class RunRow(NamedTuple):
     """One run, as a list of runs shows it."""
 
@@ -363,3 +371,13 @@ def _ends(record: Decided, scope: Scope) -> bool:
     """True if the end hooks are finished; an agent whose end was refused goes on, and ends again later."""
     refused = scope is Scope.AGENT and record.action is HookAction.BLOCK
     return record.point == scope.end and not refused
+
+
+def new_run_id() -> str:
+    """Short, typeable, and in the order of time."""
+    return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
+
+
+def _base36(number: int) -> str:
+    higher = _base36(number // 36) if number >= 36 else ""
+    return higher + "0123456789abcdefghijklmnopqrstuvwxyz"[number % 36]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import KEYWORDS, Point, Scope
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
@@ -34,6 +34,13 @@ def python_hook(
         raise UsageError(
             f"hook {name} [{source}] names no point; write @hook(on='tool.start') or attach it to one"
         )
+    declared = frozenset(options.on) or frozenset({KEYWORDS[name]} if name in KEYWORDS else ())
+    if declared and (elsewhere := sorted(standing - declared)):
+        import logging  # slow to load, and seldom needed
+
+        told = "hook %s [%s] is declared for %s, and stands at %s too"
+        places = ", ".join(sorted(declared)), ", ".join(elsewhere)
+        logging.getLogger(__name__).warning(told, name, source, *places)
     no_tool = sorted(point for point in standing if point.scope is not Scope.TOOL)
     if options.match is not None and no_tool:
         raise UsageError(

@@ -23,7 +23,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status, point_named
 from hookline.engine.record import Begun, Called, Ended, Journal, Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Skipped, UsageError
+from hookline.errors import Skipped, UsageError, meant
 from hookline.hookfile.attach import hooks_of
 from hookline.journal import open_journal
 from hookline.journal.encoding import Encoding, decoded
@@ -316,6 +316,12 @@ def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
     if point.scope is Scope.TOOL and not options.tool:
         known = ", ".join(each.id for each in loaded.agent.tools) or "none"
         raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {known}")
+    tools = known_tools(loaded)
+    names = [str(each.current_tool) for each in tools or ()]
+    if options.tool and tools is not None and options.tool not in names:
+        raise UsageError(
+            f"--tool: {loaded.agent.id} has no tool {options.tool!r}{meant(options.tool, names)}"
+        )
     if options.status not in tuple(Status):
         raise UsageError(f"--status is {options.status!r}; known: {', '.join(Status)}")
     given: Any = _value(options.input) if options.input else {}
@@ -327,6 +333,16 @@ def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
     ended = None if point.is_start else Status(options.status)
     output = _value(options.output) if options.output else None
     return _context(loaded, point, options.tool or None, given, output, ended)
+
+
+def known_tools(loaded: Loaded) -> list[Facts] | None:
+    """A call of each of the agent's tools; None if only a server or the command line knows them all."""
+    agent = loaded.agent
+    if not loaded.is_whole or any(each.taken is None for each in agent.servers):
+        return None
+    listed = [(name, each.kind) for each in agent.servers for name in (each.taken or {}).values()]
+    known = [*((tool.id, tool.kind) for tool in agent.tools), *listed]
+    return [Facts(workflow_id="", current_tool=name, tool_kind=kind) for name, kind in known]
 
 
 def _past_events(records: Iterable[Record], loaded: Loaded) -> Iterable[HookContext]:

@@ -15,7 +15,6 @@ from typing import Any
 from hookline.agent import Loaded
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.sdk import Agent
-from hookline.engine.context import Facts
 from hookline.engine.hook import Hook, Mode, settled_on_error
 from hookline.engine.point import Point
 from hookline.errors import FileError, HooklineError
@@ -31,7 +30,15 @@ from hookline.options import (
     refuse_given,
     target_of,
 )
-from hookline.pyagent.run import AGENT_HERE, Loader, refuse_unsound, run_agent, serve_agent, try_agent
+from hookline.pyagent.run import (
+    AGENT_HERE,
+    Loader,
+    known_tools,
+    refuse_unsound,
+    run_agent,
+    serve_agent,
+    try_agent,
+)
 from hookline.runners.child import missing_program
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
@@ -122,7 +129,7 @@ serve, try_ = serve_agent, try_agent
 def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
     """The mistakes of a file that loads, and the hooks without effect."""
     agent = loaded.agent
-    tools = _known_tools(loaded)
+    tools = known_tools(loaded)
     known = ", ".join(str(each.current_tool) for each in tools or ()) or "none"
     found = [str(each) for each in (*loaded.problems, *loaded.warnings)]
     found += [
@@ -158,16 +165,6 @@ def _wrong_with(server: McpServer) -> Iterable[str]:
     absent = missing_program([server.command, *server.args], str(server.cwd or "") or None, os.environ)
     if absent is not None:
         yield f"it could not start: {absent}"
-
-
-def _known_tools(loaded: Loaded) -> list[Facts] | None:
-    """A call of each of the agent's tools; None if only a server or the command line knows them all."""
-    agent = loaded.agent
-    if not loaded.is_whole or any(each.taken is None for each in agent.servers):
-        return None
-    listed = [(name, each.kind) for each in agent.servers for name in (each.taken or {}).values()]
-    known = [*((tool.id, tool.kind) for tool in agent.tools), *listed]
-    return [Facts(workflow_id="", current_tool=name, tool_kind=kind) for name, kind in known]
 
 
 def hook_rows(hooks: Sequence[Hook], on: str = "local") -> Iterable[dict[str, Any]]:

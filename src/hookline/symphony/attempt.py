@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from hookline.engine.lifecycle import OpenScope, new_run_id
+from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import mapping
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended, Record, RunRow, owed
+from hookline.engine.record import Begun, Ended, Record, RunRow, new_run_id, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned

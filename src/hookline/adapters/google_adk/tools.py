@@ -15,10 +15,10 @@ from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
 from hookline.agent.loop import StepCall
 from hookline.claude.events import TOOLS
-from hookline.engine.lifecycle import OpenScope, nobodys_verdict, settled_by
+from hookline.engine.lifecycle import OpenScope, settled_by
 from hookline.engine.plain import plain
 from hookline.engine.point import Status
-from hookline.engine.record import Question, Verdict, VerdictKind
+from hookline.engine.record import Question, Verdict, VerdictKind, nobodys_verdict
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Refused, RunEnded
 

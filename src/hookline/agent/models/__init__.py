@@ -19,13 +19,20 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
-from hookline.errors import AgentFailed, UsageError
-from hookline.table import meant
+from hookline.errors import AgentFailed, UsageError, meant
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 Message = Mapping[str, Any]
+
+_SETTINGS = """
+    frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata n parallel_tool_calls
+    presence_penalty prompt_cache_key reasoning reasoning_effort response_format seed service_tier stop stop_sequences
+    store thinking tool_choice top_k top_logprobs user verbosity
+"""
+PROVIDER_SETTINGS = frozenset(_SETTINGS.split())
+"""Settings of the providers' own requests that `Agent.run` takes by name, as Polos does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from dataclasses import is_dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.lifecycle import new_run_id
-from hookline.engine.record import Journal
+from hookline.engine.record import Journal, new_run_id
 from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask

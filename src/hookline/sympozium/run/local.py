@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
-from hookline.engine.lifecycle import OpenScope, new_run_id
+from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import as_text, plain, typed
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Journal, Owner, Record, RunRow, owed
+from hookline.engine.record import Journal, Owner, Record, RunRow, new_run_id, owed
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends

@@ -1,0 +1,96 @@
+"""What a user reads about a hook in Python that is wrong: the file, the line, and what was probably meant."""
+
+import pytest
+
+from hookline import Agent, HookResult, Scripted, UsageError, hook
+
+TURN = '{"tools": [{"name": "bash", "arguments": {"command": "touch made"}}]}'
+FILE = """
+import time
+from hookline import Agent, HookResult, Scripted, hook
+
+%s
+
+agent = Agent(id="a", model=Scripted([TURN, "done"]), tools=["bash"], %s)
+""".replace("TURN", TURN)
+
+MISTAKES = {
+    "a point": ('@hook(on="tool.strat")\ndef f(c, h): pass', "", ":5: ", "did you mean tool.start?"),
+    "a keyword": ("@hook(timout=3)\ndef f(c, h): pass", "", ":5: ", "did you mean timeout?"),
+    "a list": ("def f(c, h): pass", "on_tool_strat=[f]", ":7: ", "did you mean on_tool_start?"),
+    "a result": (
+        "def f(c, h):\n    return HookResult.contine_with()",
+        "on_tool_start=[f]",
+        "agent.py:6)",
+        "HookResult has no 'contine_with'; did you mean continue_with?",
+    ),
+    "no result": ("def f(c, h):\n    pass", "on_tool_start=[f]", "agent.py:5]", "returned None"),
+    "too slow": (
+        "@hook(timeout=0.05)\ndef f(c, h):\n    time.sleep(0.4)",
+        "on_tool_start=[f]",
+        "agent.py:5]",
+        "ran past its limit of 0.05 s",
+    ),
+    "another point's": (
+        "def f(c, h):\n    return HookResult.skip('x')",
+        "on_tool_start=[f]",
+        "agent.py:5]",
+        "skip means nothing at tool.start",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_python_hook_names_its_line_and_what_was_meant(hookline, name):
+    function, listed, line, told = MISTAKES[name]
+    (hookline.folder / "agent.py").write_text(FILE % (function, listed))
+    done = hookline("run", "agent.py:agent", "go")
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert line in said
+    assert told in said
+    assert not (hookline.folder / "made").exists()
+
+
+@pytest.mark.parametrize("function", ['@hook(on="tool.start")\ndef f(c, h):', "def on_tool_start(c, h):"])
+def test_a_hook_that_is_declared_for_another_point_is_told(hookline, function):
+    name = "f" if "def f" in function else "on_tool_start"
+    written = f"{function}\n    return HookResult.continue_with()"
+    (hookline.folder / "agent.py").write_text(FILE % (written, f"on_tool_end=[{name}]"))
+    for command in (("run", "agent.py:agent", "go"), ("check", "agent.py:agent")):
+        said = " ".join(hookline(*command).stderr.split())
+        assert f"agent.py:5] is declared for tool.start, and stands at tool.end too" in said
+
+
+def test_a_made_up_call_of_a_tool_that_the_agent_has_not_is_refused(hookline):
+    done = hookline("try", "tool.start", "agent.py", "--tool", "bsh", "--input", '{"command": "rm x"}')
+    assert done.returncode == 2
+    assert "guarded has no tool 'bsh'; did you mean bash?" in " ".join(done.stderr.split())
+
+
+async def test_a_keyword_that_run_does_not_have_is_refused():
+    asked = Agent(id="a", model=Scripted(["ok"]))
+    for call in (asked.run, asked.stream):
+        with pytest.raises(UsageError, match="unknown keyword .hook.; did you mean hooks"):
+            call("x", hook=[])
+    with pytest.raises(UsageError, match="unknown keyword 'aprover'; did you mean approver"):
+        asked.run("x", aprover=None)
+    assert asked.model.requests == []
+    await asked.run("x", top_k=3, provider_kwargs={"own": 1})
+    assert asked.model.requests[0].extra == {"own": 1, "top_k": 3}
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_approver_that_returns_a_bool_is_told_and_nothing_runs(tmp_path, is_async):
+    async def later(_question):
+        return True
+
+    @hook(on="tool.start")
+    async def asks(_ctx, _at):
+        return HookResult.ask("sure?")
+
+    model = Scripted([{"tools": [{"name": "bash", "arguments": {"command": "touch made"}}]}, "done"])
+    asked = Agent(id="a", model=model, tools=["bash"], workspace=tmp_path)
+    with pytest.raises(UsageError, match=r"test_python_messages.py:\d+\] returned True; give a hookline"):
+        await asked.run("x", hooks=[asks], approver=later if is_async else lambda _question: True)
+    assert not (tmp_path / "made").exists()
