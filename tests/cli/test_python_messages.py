@@ -59,7 +59,7 @@ def test_a_hook_that_is_declared_for_another_point_is_told(hookline, function):
     (hookline.folder / "agent.py").write_text(FILE % (written, f"on_tool_end=[{name}]"))
     for command in (("run", "agent.py:agent", "go"), ("check", "agent.py:agent")):
         said = " ".join(hookline(*command).stderr.split())
-        assert f"agent.py:5] is declared for tool.start, and stands at tool.end too" in said
+        assert "agent.py:5] is declared for tool.start, and stands at tool.end too" in said
 
 
 def test_a_made_up_call_of_a_tool_that_the_agent_has_not_is_refused(hookline):
@@ -71,7 +71,7 @@ def test_a_made_up_call_of_a_tool_that_the_agent_has_not_is_refused(hookline):
 async def test_a_keyword_that_run_does_not_have_is_refused():
     asked = Agent(id="a", model=Scripted(["ok"]))
     for call in (asked.run, asked.stream):
-        with pytest.raises(UsageError, match="unknown keyword .hook.; did you mean hooks"):
+        with pytest.raises(UsageError, match=r"unknown keyword .hook.; did you mean hooks"):
             call("x", hook=[])
     with pytest.raises(UsageError, match="unknown keyword 'aprover'; did you mean approver"):
         asked.run("x", aprover=None)

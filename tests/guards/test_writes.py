@@ -98,6 +98,34 @@ def test_without_a_workspace_the_current_folder_is_it(workspace, monkeypatch):
     assert no_writes_outside(None, context({"path": "../x"}, "write")).action is HookAction.BLOCK
 
 
+@pytest.mark.parametrize(
+    ("guard", "refused"),
+    [
+        (no_writes_outside, False),
+        (no_writes_outside_of(temporary=False), True),
+        (no_writes_outside_of("src"), True),
+        (no_writes_outside_of("src", temporary=True), False),
+    ],
+)
+def test_the_temporary_folder_is_left_alone_unless_told(workspace, tmp_path, monkeypatch, guard, refused):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "out").symlink_to(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    for path in ("x", "deep/x"):
+        said = guard(standing(workspace), context({"path": str(tmp_path / "scratch" / path)}, "write"))
+        assert (said.action == "block") is refused
+    for path in (tmp_path / "scratch" / "out" / "x", tmp_path / "scratch-too"):
+        assert guard(standing(workspace), context({"path": str(path)}, "write")).action == "block"
+
+
+def test_a_workspace_in_the_temporary_folder_does_not_open_the_rest_of_it(workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert (
+        no_writes_outside(standing(workspace), context({"path": str(tmp_path / "x")}, "write")).action
+        == "block"
+    )
+
+
 def test_folders_can_be_named(workspace, tmp_path):
     guard = no_writes_outside_of("src", tmp_path / "work-too")
     told = {

@@ -31,8 +31,13 @@ from hookline.guards.shell import LONGEST, read
 
 def no_writes_outside_of(
     *roots: str | os.PathLike[str],
+    temporary: bool | None = None,
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
-    """`no_writes_outside` for the folders you name; the workspace only counts if you name none."""
+    """`no_writes_outside` for the folders you name; the workspace only counts if you name none.
+
+    `temporary`: True if the system's temporary folder may be written to. Without it, that is so where no folder is
+    named, and the workspace does not lie in the temporary folder itself.
+    """
 
     # Not inline: resolving paths reads the file system, which may be slow.
     @hook(on="tool.start", match="kind:write|shell", name="no_writes_outside")
@@ -41,6 +46,9 @@ def no_writes_outside_of(
         base = (ctx.workspace if ctx is not None else None) or os.getcwd()
         named = [os.path.join(base, os.path.expanduser(root)) for root in roots]
         real = [os.path.realpath(root) for root in named or [base]]
+        scratch = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
+        if temporary or (temporary is None and not named and not _is_in(real[0], scratch)):
+            real.append(scratch)
         try:
             paths = _targets(hook_context, base)
         except TooMuch as exc:
@@ -78,10 +86,14 @@ def _outside(path: str, base: str, roots: Sequence[str]) -> str | None:
         real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
     except ValueError as exc:
         return f"{path!r} is not a path ({exc})"
-    if any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots):
+    if any(_is_in(real, root) for root in roots):
         return None
     shown = path if path == real else f"{path} (which is {real})"
     return f"{shown} is not in {' or '.join(roots)}"
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 _A_PATH = re.compile(
