@@ -45,6 +45,10 @@ os.environ.clear()
 os.environ.update(asked["env"])
 time.tzset()
 for fd, name in enumerate(("stdin", "stdout", "stderr")):
+    if asked[name] is None:
+        os.close(fd)
+        setattr(sys, name, None)  # as in an interpreter that starts so
+        continue
     file = os.open(asked[name], os.O_RDWR)
     os.dup2(file, fd)
     os.close(file)
@@ -61,6 +65,8 @@ if asked["terminal"]:
     os.dup2(terminal, 0)
 sys.argv[1:] = asked["words"]
 sys.path[0] = os.getcwd()
+if asked["deleted"]:
+    os.rmdir(os.getcwd())
 try:
     runpy.run_module("hookline", run_name="__main__", alter_sys=True)
 except SystemExit as exc:
@@ -75,22 +81,36 @@ os._exit(code or 0)
 """
 
 
-def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False):
-    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does."""
-    done = run_bytes(words, cwd=cwd, env=env, stdin=stdin.encode(), terminal=terminal)
+def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), deleted=False):
+    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does.
+
+    `streams` are other files for some of its streams, None for one that is closed. With `deleted` the folder is
+    deleted once it is the current one.
+    """
+    done = run_bytes(
+        words,
+        cwd=cwd,
+        env=env,
+        stdin=stdin.encode(),
+        terminal=terminal,
+        streams=dict(streams),
+        deleted=deleted,
+    )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
 
 
-def run_bytes(words, *, cwd, env, stdin=b"", terminal=False):
+def run_bytes(words, *, cwd, env, stdin=b"", terminal=False, streams=None, deleted=False):
     words = [str(word) for word in words]
     if terminal:
         env = {name: value for name, value in env.items() if name not in SIGNS}
     elif _for_python(env) != _for_python(os.environ):
+        assert not streams
+        assert not deleted
         start = [sys.executable, "-m", "hookline", *words]
         return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
     try:
-        return _server().run(words, cwd, env, stdin, terminal)
+        return _server().run(words, cwd, env, stdin, streams or {}, terminal=terminal, deleted=deleted)
     except BaseException:
         # What it says next belongs to this call.
         _server.cache_clear()
@@ -115,13 +135,20 @@ class Server:
         )
         os.close(asks)
 
-    def run(self, words, cwd, env, stdin, terminal):
+    def run(self, words, cwd, env, stdin, streams, **options):
         for name, file in self._files.items():
             # A new file each time: a process that a command left behind may still write to the old one.
             file.unlink(missing_ok=True)
             file.write_bytes(stdin if name == "stdin" else b"")
         files = {name: str(file) for name, file in self._files.items()}
-        asked = {"words": words, "cwd": os.path.abspath(cwd), "env": dict(env), "terminal": terminal, **files}
+        asked = {
+            "words": words,
+            "cwd": os.path.abspath(cwd),
+            "env": dict(env),
+            **options,
+            **files,
+            **streams,
+        }
         os.write(self._asks, json.dumps(asked).encode() + b"\n")
         code = int(self._process.stdout.readline())
         said = [self._files[name].read_bytes() for name in STREAMS[1:]]

@@ -66,7 +66,7 @@ def test_a_fork_is_a_process_of_its_own(tmp_path):
     pids = []
     for mark in ("one", "two"):
         env = {**os.environ, "HOOKLINE_HOME": str(tmp_path / "home"), "MARK": mark}
-        pid, *rest = forks.run(["check", "pid.py"], cwd=tmp_path, env=env).stdout.split()[:3]
+        pid, *rest = forks.run(["check", "pid.py"], cwd=tmp_path, env=env).stderr.split()[:3]
         pids.append(pid)
         assert rest == [mark, str(tmp_path)]
     assert len({*pids, str(os.getpid())}) == 3
@@ -75,4 +75,4 @@ def test_a_fork_is_a_process_of_its_own(tmp_path):
 def test_a_variable_that_python_reads_at_its_start_has_a_new_interpreter(tmp_path):
     (tmp_path / "off.py").write_text("import sys\nprint(sys.flags.no_user_site)\n")
     env = {**os.environ, "HOOKLINE_HOME": str(tmp_path / "home"), "PYTHONNOUSERSITE": "1"}
-    assert forks.run(["check", "off.py"], cwd=tmp_path, env=env).stdout.startswith("1\n")
+    assert forks.run(["check", "off.py"], cwd=tmp_path, env=env).stderr.startswith("1\n")

@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from hookline.engine.point import Point, Status
 from hookline.engine.record import Called, Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
+from hookline.files import output
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 LONG = "HOOKLINE_ANSWER_LONG"
 """The variable that has every call take the long way; for tests, which compare the two."""
 _LONGEST = 4_000_000
+_REFUSED = 2  # the exit code that every caller takes for a no
 _COPIED = (".yaml", ".yml", ".json")
 
 Json = dict[str, Any]
@@ -80,13 +83,13 @@ def main(words: list[str]) -> int:
     if asked.within:
         # To be killed is refused by the entry that has this option; for a client that gave up waiting it is a yes.
         import_module("_signal").alarm(asked.within)  # `signal` itself takes longer to load
-    stdin = sys.stdin.buffer.read() if sys.stdin is not None else b""  # pyright: ignore[reportUnnecessaryComparison]
+    output.take()
+    stdin = sys.stdin.buffer.read()
     if asked.once and _answered_elsewhere(asked, stdin):
         return 0
-    try:
+    # Where it cannot be noted, the journal, in the same folder, says why.
+    with suppress(OSError):
         note_client(os.environ)
-    except OSError:
-        pass  # the journal, in the same folder, says why
     try:
         answer_and_exit = _short_way(asked, stdin) if usual else None
     except Exception:
@@ -303,10 +306,16 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
 def _tell(said: CallerAnswer) -> int:
     """Write it where the caller reads; the exit code that goes with it."""
     # Half a surrogate pair, which an event may carry and UTF-8 may not, becomes the escape that JSON has for it.
-    sys.stdout.buffer.write(said.stdout.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
-    sys.stderr.write(said.stderr)
-    return said.exit_code
+    output.write_bytes(said.stdout.encode("utf-8", "backslashreplace"))
+    told = said.stderr
+    if output.lost:
+        # An answer that is lost would be taken for a yes.
+        why = output.fault or "its reader has gone"
+        told += f"hookline: standard output cannot be written: {why}; the answer was {said.stdout.strip()}\n"
+    with suppress(OSError):
+        sys.stderr.write(told)
+        sys.stderr.flush()
+    return _REFUSED if output.lost else said.exit_code
 
 
 def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:

@@ -1,4 +1,4 @@
-"""Files and folders: whole writes, locks, and what is done below a folder without following a link.
+"""Files and folders: whole writes, locks, standard output, and work below a folder without following a link.
 
 Names of folders are followed to the last one; the last one, and everything below it, is taken as it is: where a link
 stands instead, it is not followed and the call fails.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import stat
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
 
 Path = str | os.PathLike[str]
 
@@ -72,6 +75,71 @@ def write_all(fd: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+class StandardOutput:
+    """Standard output of the program.
+
+    Once it is taken, it is hookline's alone: whatever hooks and tools print, also from C or a child process, goes to
+    standard error. A reader that has gone ends nothing; `fault` tells why anything else was not written.
+    """
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self.lost = False
+        self.fault = ""
+
+    def take(self) -> None:
+        closed = [fd for fd in range(3) if not _is_open(fd)]
+        for _ in closed:
+            # Else the next file that is opened would be taken for it, and be printed into.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        sys.stdin = _stream(sys.stdin, 0, "r")
+        sys.stdout = _stream(sys.stdout, 1, "w")
+        sys.stderr = _stream(sys.stderr, 2, "w")
+        self._fd = -1 if 1 in closed else os.dup(1)
+        os.dup2(2, 1)
+
+    def write(self, text: str) -> None:
+        """Write a text at once."""
+        if self._fd is None:  # hookline is a library here, and standard output is not its own
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            self.write_bytes(text.encode(sys.stdout.encoding, "backslashreplace"))
+
+    def write_bytes(self, content: bytes) -> None:
+        if self.lost:
+            return
+        try:
+            write_all(1 if self._fd is None else self._fd, content)
+        except BrokenPipeError:
+            self.lost = True
+        except OSError as exc:
+            self.lost, self.fault = True, exc.strerror or str(exc)
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty() if self._fd is None else self._fd >= 0 and os.isatty(self._fd)
+
+
+output = StandardOutput()
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _stream(stream: TextIO | None, fd: int, mode: str) -> TextIO:
+    """The stream, line by line; where the file was closed, Python has none."""
+    if stream is None:
+        return cast("TextIO", open(fd, mode, buffering=1, closefd=False))
+    if isinstance(stream, io.TextIOWrapper) and mode == "w":
+        cast("io.TextIOWrapper[Any]", stream).reconfigure(line_buffering=True)
+    return cast("TextIO", stream)
 
 
 def open_content(content: bytes) -> int:

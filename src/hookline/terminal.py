@@ -9,11 +9,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
 from hookline.engine.secret_shapes import without_shapes
 from hookline.errors import UsageError
+from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
 
@@ -45,14 +47,10 @@ class Console:
         self._stderr = stderr
 
     @property
-    def stream(self) -> TextIO:
-        return sys.stderr if self._stderr else sys.stdout
-
-    @property
     def is_terminal(self) -> bool:
         if os.environ.get("FORCE_COLOR"):
             return True
-        return self.stream.isatty()
+        return sys.stderr.isatty() if self._stderr else output.isatty()
 
     @property
     def width(self) -> int:
@@ -60,8 +58,14 @@ class Console:
 
     def print(self, text: object = "", *, style: str = "", end: str = "\n") -> None:
         shown = without_shapes(str(text).translate(_CONTROLS))
-        self.stream.write(self._styled(shown, style) + end)
-        self.stream.flush()
+        told = self._styled(shown, style) + end
+        if not self._stderr:
+            output.write(told)
+            return
+        # Where nobody can be told any more, the work goes on.
+        with suppress(OSError):
+            sys.stderr.write(told)
+            sys.stderr.flush()
 
     def _styled(self, text: str, style: str) -> str:
         coloured = style and self.is_terminal and not os.environ.get("NO_COLOR")
@@ -86,14 +90,12 @@ def show(line: Line, console: Console) -> None:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
-    sys.stdout.flush()
+    output.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
 
 def print_line(text: str) -> None:
     """Text for standard output as it is: an agent's answer is not ours to change."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    output.write(text + "\n")
 
 
 _OF_RUNS = ("run", "agent", "began", "took", "hooks", "status")

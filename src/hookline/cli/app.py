@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple, get_type_hints
 
 from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
+from hookline.files import output
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 ABOUT = (
@@ -146,22 +146,43 @@ def _print_help(group: str = "") -> None:
         head, *more = textwrap.wrap(COMMANDS[name].about, width - room)
         lines += [f"  {name}".ljust(room) + head, *(" " * room + each for each in more)]
     lines += ["", f"hookline {inner}COMMAND --help shows the help of a command."]
-    sys.stdout.write("\n".join(lines) + "\n")
+    output.write("\n".join(lines) + "\n")
 
 
 def main(words: Sequence[str]) -> int:
     """Exit 0 done or skipped, 1 failed or refused, 2 wrong use or wrong file, 130 interrupted."""
+    output.take()
+    code = _called(words)
+    if output.fault:
+        _print_error(f"standard output cannot be written: {output.fault}")
+    return code or (FAILED if output.fault else 0)
+
+
+def _called(words: Sequence[str]) -> int:
     try:
         return call(words)
     except HooklineError as exc:
-        from hookline.terminal import err
-
         where = f" (hookline runs {exc.run_id})" if isinstance(exc, RunEnded) and exc.run_id else ""
-        err.print(f"error: {exc}{where}", style="red")
+        _print_error(f"{exc}{where}")
         return WRONG if isinstance(exc, UsageError | FileError | JournalError) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone; the interpreter must not report that again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except FileNotFoundError:
+        if _has_folder():
+            raise
+        _print_error("the current folder was deleted; change to another one")
+        return WRONG
+
+
+def _print_error(text: str) -> None:
+    from hookline.terminal import err
+
+    err.print(f"error: {text}", style="red")
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True

@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hookline.errors import UsageError
+from hookline.files import output
 from hookline.journal import default_path
 from hookline.options import flag, option
 
@@ -138,5 +138,4 @@ def yaml_of(objects: Sequence[Any]) -> str:
 
 def print_objects(objects: Sequence[Any], *, as_json: bool) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-    sys.stdout.write(json.dumps(listed, indent=2) + "\n" if as_json else yaml_of(objects))
-    sys.stdout.flush()
+    output.write(json.dumps(listed, indent=2) + "\n" if as_json else yaml_of(objects))

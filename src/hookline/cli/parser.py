@@ -6,13 +6,13 @@ argparse loads faster than its peers.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from hookline.errors import UsageError
+from hookline.files import output
 from hookline.options import option_name
 
 _TEXTS = "tuple[str, ...]"
@@ -30,7 +30,7 @@ def parse(kind: type[Options], words: Sequence[str], command: str, about: str) -
     at = words.index("--") if "--" in words else len(words)
     own, rest = words[:at], words[at + 1 :]
     if "--help" in own:
-        sys.stdout.write(_parser(kind, command, about, for_help=True).format_help())
+        output.write(_parser(kind, command, about, for_help=True).format_help())
         return None
     parser = _parser(kind, command, about, for_help=False)
     found = vars(parser.parse_intermixed_args(own))

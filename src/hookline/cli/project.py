@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.files import output
 from hookline.hookfile.person import agent_above, need_person
 from hookline.hookfile.read import read, schema
 from hookline.hookfile.trust import FILE, MACHINE, TRUST, approve, content_digest, distrusted, nearest
@@ -168,5 +168,5 @@ class SchemaOptions:
 
 
 def print_schema(_options: SchemaOptions) -> int:
-    sys.stdout.write(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
+    output.write(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
     return 0

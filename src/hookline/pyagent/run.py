@@ -24,6 +24,7 @@ from hookline.engine.point import Point, Scope, Status, point_named
 from hookline.engine.record import Begun, Called, Ended, Journal, Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError, meant
+from hookline.files import output
 from hookline.hookfile.attach import hooks_of
 from hookline.journal import open_journal
 from hookline.journal.encoding import Encoding, decoded
@@ -71,7 +72,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
     more = hooks_of(options.hooks, runner)
     given = asked(options)
     mask = Mask([*secrets_in(os.environ), *loaded.secrets])
-    sender = Sender(partial(print, end="", file=sys.stdout, flush=True), mask) if options.records else None
+    sender = Sender(output.write, mask) if options.records else None
     watch = sender.record if sender else watcher(mask, json=options.json, quiet=options.quiet)
     watchers = [watch] if watch else []
     with open_journal(loaded.secrets) as journal:

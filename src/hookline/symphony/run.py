@@ -10,7 +10,6 @@ import difflib
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -173,7 +172,7 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
         if options.json:
             print_json({"point": options.point, "action": outcome.action, "output": output})
         else:
-            sys.stdout.write(output)
+            out.print(output, end="")
             out.print(f"= {'fails' if failed else 'goes on'}")
         return 1 if failed else 0
 

@@ -332,7 +332,9 @@ def _picture(last: LastLines, file: str) -> Generator[Show]:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=False) as live:
+    with Live(
+        console=Console(stderr=True, emoji=False, markup=False), auto_refresh=False, transient=False
+    ) as live:
         yield lambda state: live.update(_drawn(state, last.lines, file), refresh=True)
 
 
