@@ -141,7 +141,7 @@ def _scope_id(facts: Facts, scope: Scope, payload: Any) -> str:
     if not own and scope is Scope.TOOL:
         text = json.dumps(payload, sort_keys=True, default=str)
         own = f"{facts.current_tool}-{digest([text.encode('utf-8', 'backslashreplace')])[:16]}"
-    return storable(f"{scope}-{own}")
+    return storable(f"{own or 'main'}-{scope}")
 
 
 def _own_id(facts: Facts, scope: Scope) -> str:
