@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
 from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
-from hookline.claude.payload import asked_when, command_of, conditions_of, context_of, read, shell_of
+from hookline.claude.payload import command_of, context_of, read, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
@@ -250,7 +250,9 @@ def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
     point = event.context.facts.point
     standing = [row for row in rows if point in row.points and row.mode != "off"]
     fitting = [row for row in standing if _fits(row, event.context.facts)]
-    met = any(all(test(event.context) for test in conditions_of(row)) for row in fitting)
+    for row in fitting:
+        row.met = when_of(row)
+    met = any(row.met is None or row.met(event.context) for row in fitting)
     concerned = fitting if met else []
     if not all(row.plain for row in concerned):
         return None
@@ -401,13 +403,14 @@ def _runner(rows: Sequence[Row]) -> Runner | None:
 def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:
     handler: Handler = _not_concerned
     if asked:
-        handler = asked_when(row, _HANDLERS[row.kind](row, cast("Runner", runner)))
+        handler = _HANDLERS[row.kind](row, cast("Runner", runner))
     return Hook(
         name=row.name,
         points=frozenset(row.points),
         handler=handler,
         kind=row.kind,
         match=None if row.match is None and "event" not in row.params else lambda _: fits,
+        when=row.met if fits else None,
         timeout=row.timeout,
         on_error=OnError(row.follows[point]),
         mode=Mode(row.mode),

@@ -204,6 +204,7 @@ CALLS = {
     "says at the end": {**tool("Told", say={"decision": "block", "reason": "no"}), "hook_event_name": "PostToolUse", "tool_response": "it"},
     "an end without a word": {**tool("Quiet"), "hook_event_name": "PostToolUse", "tool_response": {"a": 1}},
     "when it is met": tool("When", x="git push"),
+    "when it is not": tool("When", x="git pull"),
     "a push": bash("git push origin main"),
     "a force push": bash("git status && git push -f"),
     "a long command": bash("ls " * 300),

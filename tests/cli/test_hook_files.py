@@ -84,6 +84,10 @@ def test_when_starts_no_process_for_calls_that_do_not_concern_it(hookline, folde
     )
     hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
     assert (folder / "guarded").read_text() == "git push --force\n"
+    shown = hookline("runs", "last").stdout
+    assert shown.count("start  guard") == 1, "it is not on record as one that let the other call through"
+    explained = hookline("explain", "coder.py", "--hooks", "hookline.yaml").stdout
+    assert """when {"input.command": {"contains": "push"}}""" in " ".join(explained.split())
 
 
 def test_shell_and_python_hooks_of_a_file_run(hookline, folder):

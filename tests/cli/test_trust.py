@@ -80,18 +80,21 @@ def test_trust_shows_what_each_hook_runs(hookline, folder):
         "hooks:\n"
         "  - {name: a, on: tool.start, python: guard.py:note}\n"
         "  - {name: b, on: [run.start, run.end], command: [prog, 'two words']}\n"
-        "  - {name: c, on: tool.end, shell: make test}\n"
+        "  - {name: c, on: tool.end, match: [kind:shell, x], when: {input.command: ls}, shell: make test}\n"
         "  - {name: d, on: tool.end, http: 'http://localhost:1/x'}\n"
         "  - {name: e, on: tool.end, image: 'ghcr.io/o/guard:1', command: [check], args: ['two words']}\n"
     )
     said = hookline.at_terminal("trust", "hookline.yaml").stdout
     assert f"a at tool.start runs {folder}/guard.py:note" in said
     assert "b at run.start, run.end runs prog 'two words'" in said
-    assert "c at tool.end runs make test" in said
+    assert """c at tool.end for kind:shell, x when {"input.command": "ls"} runs make test""" in " ".join(
+        said.split()
+    )
     assert "d at tool.end runs http://localhost:1/x" in said
     assert "e at tool.end runs ghcr.io/o/guard:1 check 'two words'" in said
     found = json.loads(hookline.at_terminal("trust", "--json").stdout)["approved"]
     assert [row["name"] for row in found["hooks"]] == ["a", "b", "c", "d", "e"]
+    assert found["hooks"][2]["when"] == {"input.command": "ls"}
 
 
 @pytest.mark.parametrize("name", ["hookline.yaml", "guard.py"])

@@ -11,6 +11,7 @@ from hookline.engine.context import HookContext
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
 from hookline.hookfile.condition import FIELDS, check_condition, condition
+from hookline.hookfile.read import parse
 from hookline.matcher import TOOL_KINDS
 from hookline.source import Wrong
 
@@ -293,3 +294,24 @@ def test_any_data_is_a_condition_or_is_told(data):
     else:
         told = made(context({"a": "b"}))
     assert told in (True, False) or told.startswith("when")
+
+
+@pytest.mark.parametrize(
+    ("match", "key", "right"),
+    [
+        ("kind:shell", "input.comand", "input.command"),
+        ("Bash", "input.Command", "input.command"),
+        ("[kind:read, kind:write]", "input.filepath", "input.file_path"),
+        ("kind:shell", "input.command", None),
+        ("kind:shell", "input.description", None),
+        ("kind:read", "input.paths", None),
+        ("save_file", "input.filepath", None),
+    ],
+)
+def test_a_key_that_no_tool_of_its_match_has_is_a_mistake(match, key, right):
+    found = parse(
+        f"hooks:\n  - {{name: a, on: tool.start, match: {match}, when: {{{key}: x}}, shell: 'true'}}\n"
+    )
+    said = [str(each) for each in found.problems]
+    assert len(said) == (right is not None)
+    assert right is None or f"did you mean {right}?" in said[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.claude.events import (
@@ -26,10 +26,10 @@ from hookline.claude.events import (
 )
 from hookline.claude.scope import status_in
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import Handler, HookDeclaration
+from hookline.engine.hook import Condition, Handler, HookDeclaration
 from hookline.engine.plain import as_text, finite, plain
 from hookline.engine.point import Point, Status
-from hookline.engine.result import ALLOWED, CONTINUE, HookAction, HookResult
+from hookline.engine.result import ALLOWED, HookAction, HookResult
 from hookline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,12 +105,10 @@ def encode(context: HookContext, *, cwd: str = "") -> bytes:
 
 
 def _event_of(context: HookContext, cwd: str) -> Json:
-    native = native_of(context)
-    if native is not None and (
-        native["hook_event_name"] in EVENTS or not isinstance(context.facts.point, Point)
-    ):
-        return _updated(native, context)
-    return _written(context, cwd)
+    native, is_point = native_of(context), isinstance(context.facts.point, Point)
+    if native is None or (is_point and native["hook_event_name"] not in EVENTS):
+        return _written(context, cwd)
+    return _updated(native, context)
 
 
 def _line(written: Json) -> bytes:
@@ -163,9 +161,9 @@ def _process_of(declared: HookDeclaration, runner: Runner, argv: Sequence[str]) 
     )
 
 
-def conditions_of(declared: HookDeclaration) -> list[Callable[[HookContext], bool]]:
-    """The conditions of an entry: its `when:`, and `if` in the settings of Claude Code."""
-    found: list[Callable[[HookContext], bool]] = []
+def when_of(declared: HookDeclaration) -> Condition | None:
+    """The conditions of an entry as one: its `when:`, and `if` in the settings of Claude Code; None if it has none."""
+    found: list[Condition] = []
     if declared.when is not None:
         from hookline.hookfile.condition import condition  # slow to load, and few entries have one
 
@@ -175,19 +173,16 @@ def conditions_of(declared: HookDeclaration) -> list[Callable[[HookContext], boo
         from hookline.claude.matchers import applies
 
         found.append(lambda context: applies(rule, context.current_tool or "", context.given.payload))
-    return found
+    if len(found) < 2:
+        return found[0] if found else None
+    return lambda context: all(met(context) for met in found)
 
 
-def asked_when(declared: HookDeclaration, handler: Handler) -> Handler:
-    """The handler, called only if every condition of its entry is met, so that no process starts needlessly."""
-    conditions = conditions_of(declared)
-    if not conditions:
-        return handler
-
-    def concerned(ctx: WorkflowContext | None, hook_context: HookContext, /) -> Any:
-        return handler(ctx, hook_context) if all(met(hook_context) for met in conditions) else CONTINUE
-
-    return concerned
+def when_text(declared: HookDeclaration) -> str | None:
+    """The conditions of an entry in one line."""
+    rule = declared.params.get("if")
+    parts = [] if declared.when is None else [json.dumps(declared.when, ensure_ascii=False)]
+    return ", ".join([*parts, rule] if rule is not None else parts) or None
 
 
 def stdin_of(context: HookContext, *, event: str | None = None) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hookline.claude.payload import when_text
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
@@ -45,12 +46,21 @@ def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str,
         say(f"not approved: {exc}")
         return None
     rows = [
-        {"name": each.name, "points": [str(point) for point in each.points], "runs": _runs(each)}
+        {
+            "name": each.name,
+            "points": [str(point) for point in each.points],
+            "match": each.match,
+            "when": each.when,
+            "runs": _runs(each),
+        }
         for each in hooks
     ]
     say(f"{file}:")
-    for row in rows:
-        say(f"  {row['name']} at {', '.join(row['points'])} runs {row['runs']}")
+    for each in hooks:
+        match = ", ".join(each.match) if isinstance(each.match, tuple) else each.match
+        only = f" for {match}" if match else ""
+        only += f" when {when_text(each)}" if each.when else ""
+        say(f"  {each.name} at {', '.join(each.points)}{only} runs {_runs(each)}")
     if not rows:
         say("  no hooks")
     also = approve(file, hooks, os.environ)

@@ -26,6 +26,7 @@ W = TypeVar("W", bound=StrEnum)
 Handler = Callable[[WorkflowContext | None, HookContext], Awaitable[HookResult] | HookResult]
 """The callable of a hook. An inline one returns its result, any other an awaitable."""
 Matcher = Callable[[Facts], bool]
+Condition = Callable[[HookContext], bool]
 _KEYWORDS = ("on", "match", "timeout", "on_error", "inline", "observe", "mode", "name")
 _OURS = __file__.removesuffix("engine/hook.py")
 _type: Any = type
@@ -52,7 +53,8 @@ class Mode(StrEnum):
 class Hook:
     """One hook, ready to be called. With `limits_itself` the handler keeps the time limit (it may queue first).
 
-    One with the `last_word` is called again after a later hook without it changed something.
+    `match` and `when` say for which calls it is; at others it is neither called nor on record. One with the
+    `last_word` is called again after a later hook without it changed something.
     """
 
     name: str
@@ -61,6 +63,8 @@ class Hook:
     kind: str = "python"
     match: Matcher | None = None
     match_text: str | None = None
+    when: Condition | None = None
+    when_text: str | None = None
     timeout: float | None = DEFAULT_TIMEOUT
     on_error: OnError | None = None
     mode: Mode = Mode.ENFORCE

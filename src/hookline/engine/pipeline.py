@@ -85,6 +85,8 @@ class Pipeline:
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
                         continue
+                    if hook.when is not None and not hook.when(view):
+                        continue
                     answer: Any = hook.handler(workflow, view)
                     kind = _type(answer)
                     if kind is not _COROUTINE and hasattr(kind, "__await__"):

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from hookline.claude.matchers import selector
 from hookline.claude.payload import (
     argv_of,
-    asked_when,
     command_of,
     own_result_of,
     own_stdin_of,
     result_of,
     shell_of,
     stdin_of,
+    when_of,
+    when_text,
 )
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
 from hookline.engine.point import Point
@@ -199,9 +200,10 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
     text = ", ".join(declared.match) if isinstance(declared.match, tuple) else declared.match
     return replace(
         made,
-        handler=asked_when(declared, made.handler),
         match=match,
         match_text=text or made.match_text,
+        when=when_of(declared),
+        when_text=when_text(declared),
         on_error=declared.on_error,
         source=declared.source,
         defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
@@ -213,7 +215,7 @@ def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Ba
     unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
     limited = _HANDLERS[declared.kind](declared, runner)
     handler = background.handler(declared.name, unlimited, limited)
-    return replace(made, handler=asked_when(declared, handler), timeout=None, mode=Mode.OBSERVE)
+    return replace(made, handler=handler, timeout=None, mode=Mode.OBSERVE)
 
 
 def _end_of_async(file: Path, background: Background) -> Hook:

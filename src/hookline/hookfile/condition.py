@@ -6,7 +6,7 @@ and inside a field they combine tests. The rules stand in docs/reference/hooklin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.plain import plain
@@ -58,8 +58,11 @@ def condition(data: Mapping[str, Any]) -> Condition:
     return met
 
 
-def check_condition(data: Any, points: Iterable[Point | str]) -> Condition:
-    """The condition as a predicate; Wrong where it is not one, or asks for what one of these points does not have."""
+def check_condition(data: Any, points: Iterable[Point | str], inputs: Collection[str] = ()) -> Condition:
+    """The condition as a predicate; Wrong where it is not one, or asks for what one of these points does not have.
+
+    `inputs` are known keys of the input: a key that is nearly one of them is a mistake.
+    """
     known = [point for point in points if isinstance(point, Point)]
 
     def all_of(data: Any, trail: Trail) -> Condition:
@@ -71,6 +74,8 @@ def check_condition(data: Any, points: Iterable[Point | str]) -> Condition:
     def field(key: str, value: Any, trail: Trail) -> Condition:
         root, *rest = key.split(".")
         _check_field(key, root, rest, trail)
+        if root == "input" and rest and inputs and rest[0] not in inputs:
+            _check_input(rest, inputs, trail)
         test, take = _test(value, trail), FIELDS[root]
         if root in _VOCABULARY:
             _check_words(value, _VOCABULARY[root], trail)
@@ -120,6 +125,15 @@ def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
         raise Wrong(f"{root} is one word and has no {'.'.join(rest)!r}; write {root}", trail)
     if not all(rest):
         raise Wrong(f"the path {key!r} has an empty part", trail)
+
+
+def _check_input(rest: list[str], inputs: Collection[str], trail: Trail) -> None:
+    import difflib
+
+    near = difflib.get_close_matches(rest[0].lower(), inputs, n=1, cutoff=0.8)
+    if near and rest[0] != f"{near[0]}s":
+        right = ".".join(["input", near[0], *rest[1:]])
+        raise Wrong(f"no tool that this is for has {rest[0]!r} in its input; did you mean {right}?", trail)
 
 
 def _check_words(value: Any, known: tuple[str, ...], trail: Trail) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hookline.claude.events import CALLERS
+from hookline.claude.events import CALLERS, TOOLS
+from hookline.engine.context import Facts
 from hookline.engine.point import Point
 from hookline.errors import UsageError, meant
 from hookline.hookfile.condition import check_condition
@@ -109,6 +110,16 @@ def match(node: Node) -> str | tuple[str, ...]:
         except UsageError as exc:
             raise Wrong(str(exc), trail) from exc
     return tuple(word for word, _ in words) if len(words) > 1 else words[0][0]
+
+
+def inputs_of(match: str | tuple[str, ...] | None) -> set[str]:
+    """The known keys of the inputs of the clients' tools that a match fits."""
+    if match is None:
+        return set()
+    fits = matcher(match)
+    known = [pair for tools in TOOLS.values() for pair in tools.items()]
+    fitting = [tool for name, tool in known if fits(Facts("", current_tool=name, tool_kind=tool.kind))]
+    return {key for tool in fitting for key in tool.keys.values()}
 
 
 def when(node: Node) -> dict[str, Any]:

@@ -351,7 +351,7 @@ def _check_whole(entry: Node, values: Mapping[str, Any]) -> None:
         entry.wrong(f"is for names of tools, and {', '.join(no_tool)} has no tool", "match")
     try:
         if "when" in values:
-            check_condition(given["when"], points)
+            check_condition(given["when"], points, keys.inputs_of(values.get("match")))
     except Wrong as exc:
         entry.wrong(exc.message, "when", *exc.trail)
 

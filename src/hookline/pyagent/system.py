@@ -169,7 +169,8 @@ def _wrong_with(server: McpServer) -> Iterable[str]:
 
 def hook_rows(hooks: Sequence[Hook], on: str = "local") -> Iterable[dict[str, Any]]:
     """Each hook at each of its points, in the order in which they run."""
-    for point in Point:
+    foreign = sorted({str(point) for hook in hooks for point in hook.points} - set(Point))
+    for point in (*Point, *foreign):
         standing = [hook for hook in hooks if point in hook.points]
         for order, hook in enumerate(standing, 1):
             yield {
@@ -179,6 +180,7 @@ def hook_rows(hooks: Sequence[Hook], on: str = "local") -> Iterable[dict[str, An
                 "kind": hook.kind,
                 "runs": runs_in(hook.kind, on),
                 "match": hook.match_text,
+                "when": hook.when_text,
                 "timeout": hook.timeout,
                 "on_error": settled_on_error(hook, point),
                 "mode": hook.mode,
@@ -199,6 +201,7 @@ def explained_hooks(rows: Iterable[dict[str, Any]], *, placed: bool = False) -> 
 def _sentence(row: dict[str, Any], *, placed: bool) -> str:
     limit = f"limit {row['timeout']:g} s" if row["timeout"] is not None else "no limit"
     match = f", for {row['match']}" if row["match"] else ""
+    match += f", when {row['when']}" if row["when"] else ""
     mode = "" if row["mode"] == Mode.ENFORCE else f", {row['mode']} only: its verdict does not count"
     mode = ", off" if row["mode"] == Mode.OFF else mode
     where = f" runs {row['runs']}" if placed else ""
