@@ -50,7 +50,7 @@ def payload(place, **changes):
     return {**json.loads((FIXTURES / client / "stdin" / f"{name}.json").read_text()), **changes}
 
 
-CALLERS = {"claude-code": "claude", "qwen": "claude"}
+CALLERS = {"claude-code": "claude"}
 RM = {"tool_input": {"command": "rm -rf /"}}
 OTHER = {"tool_name": "Rewritten", "tool_input": {"x": 1}}
 AFTER_OTHER = {"tool_name": "Rewritten", "tool_input": {"x": 2}}
@@ -99,7 +99,7 @@ SCOPES = {
             "qwen/UserPromptSubmit.again",
             "qwen/Stop",
         ],
-        ["agent claude-code ok", f"tool run_shell_command failed {FAILED}"],
+        ["agent qwen-code ok", f"tool run_shell_command failed {FAILED}"],
     ),
     "calls of Gemini CLI, which have no id": (
         ["gemini/BeforeTool.shell", "gemini/AfterTool.shell", "gemini/BeforeTool.read", "gemini/AfterTool.read"],
@@ -132,14 +132,14 @@ SCOPES = {
 
 @pytest.fixture
 def told(hookline):
-    (hookline.folder / "hookline.yaml").write_text(HOOKS)
+    (hookline.folder / "guards.yaml").write_text(HOOKS)
     (hookline.folder / "mine.py").write_text(MINE)
 
     def tell(events):
         for each in events:
             place, changes = each if isinstance(each, tuple) else (each, {})
             client = place.partition("/")[0]
-            words = ("answer", "--as", CALLERS.get(client, client), "--file", "hookline.yaml")
+            words = ("answer", "--as", CALLERS.get(client, client), "--file", "guards.yaml")
             done = hookline(*words, stdin=json.dumps(payload(place, **changes)))
             assert done.returncode == 0, done.stderr
         return done
