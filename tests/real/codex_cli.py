@@ -3,28 +3,18 @@
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-VERSION = "0.166.0"
-CACHE = Path(os.environ.get("HOOKLINE_TEST_CACHE") or Path(__file__).parents[2] / ".cache")
+from tests.real.clients import CACHE, CLIENTS
 
 
 @pytest.fixture(scope="session")
 def codex():
-    """The program. Where it is not there and cannot be had, a test is skipped and says why."""
-    program = CACHE / f"codex-{VERSION}" / "node_modules" / ".bin" / "codex"
-    if not program.exists():
-        if shutil.which("npm") is None:
-            pytest.skip("npm is not installed, so Codex cannot be")
-        folder = CACHE / f"codex-{VERSION}"
-        folder.mkdir(parents=True, exist_ok=True)
-        package = f"@openai/codex@{VERSION}"
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", package], cwd=folder, check=True)
-    return program
+    """The program."""
+    return CLIENTS["codex"].installed()
 
 
 @pytest.fixture

@@ -373,4 +373,4 @@ def test_where_codex_cannot_be_had_a_test_is_skipped_and_says_why(pytester, monk
     monkeypatch.setenv("PYTHONPATH", str(root))
     done = pytester.runpytest_subprocess("-rs", "-p", "no:cacheprovider")
     done.assert_outcomes(skipped=1)
-    done.stdout.fnmatch_lines(["*npm is not installed, so Codex cannot be*"])
+    done.stdout.fnmatch_lines(["*npm is not installed, so @openai/codex cannot be*"])

@@ -3,23 +3,20 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from hookline.claude.events import TOOLS, tool_named
+from tests.real.clients import CLIENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-VERSION = "0.166.0"
 # One of those that Codex knows by itself and gives apply_patch to.
 MODEL = "gpt-5.5"
-CACHE = Path(os.environ.get("HOOKLINE_TEST_CACHE") or Path(__file__).parents[2] / ".cache")
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+hello\n*** End Patch\n"
@@ -136,15 +133,7 @@ class _Responding(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def codex():
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed, so Codex cannot be")
-    folder = CACHE / f"codex-{VERSION}"
-    program = folder / "node_modules" / ".bin" / "codex"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        package = f"@openai/codex@{VERSION}"
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", package], cwd=folder, check=True)
-    return program
+    return CLIENTS["codex"].installed()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeProvider
-from tests.real.codex_cli import CACHE, codex, codex_home, configure, shell, started
+from tests.real.clients import CLIENTS
+from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
 __all__ = ["codex", "codex_home"]
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-CLAUDE = "2.1.325"
 HOOKLINE = [sys.executable, "-m", "hookline"]
 HOOKS = """
 hooks:
@@ -220,15 +219,7 @@ def test_codex_is_not_started_where_it_would_not_run_the_guard(codex, codex_home
 
 @pytest.fixture(scope="session")
 def claude():
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed, so Claude Code cannot be")
-    folder = CACHE / f"claude-code-{CLAUDE}"
-    program = folder / "node_modules" / ".bin" / "claude"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        package = f"@anthropic-ai/claude-code@{CLAUDE}"
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", package], cwd=folder, check=True)
-    return program
+    return CLIENTS["claude-code"].installed()
 
 
 def bash(command):
