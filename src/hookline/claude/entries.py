@@ -168,7 +168,7 @@ def put_back(file: Path, text: str | None, note: Mapping[str, Any]) -> None:
 
 
 def note_of(file: Path, about: str = "") -> dict[str, Any]:
-    """What `install` did to a file, as it was noted."""
+    """The note of `install` on what it did to a file; `about` names another note than that on the file itself."""
     return remembered(_store()).get(f"{file.resolve()}{about}", {})
 
 

@@ -31,7 +31,7 @@ _LONGEST = 60
 
 
 def prove(client: Client, settings: Settings, folder: Path) -> str | None:
-    """What is wrong with the entry for tool calls; None if it refuses and lets pass as it should."""
+    """The problem with the entry for tool calls; None if it refuses and lets pass as it should."""
     event = next(name for name, point in CALLERS[client.caller].items() if point is Point.TOOL_START)
     handler = next((each.handler for each in settings.entries() if each.event == event), None)
     if handler is None:
