@@ -30,8 +30,8 @@ from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Point, Status
-from hookline.engine.record import Called, Decided, Ended, Journal
+from hookline.engine.point import Status
+from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
 from hookline.files import output
@@ -39,8 +39,8 @@ from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
-from hookline.hookfile.trust import FILE, digest
-from hookline.journal import default_path, open_journal, opened_journal
+from hookline.hookfile.trust import FILE
+from hookline.journal import open_journal, opened_journal
 
 if TYPE_CHECKING:
     from hookline.engine.context import WorkflowContext
@@ -144,37 +144,14 @@ def _options(words: list[str]) -> _Asked:
 
 
 def _answered_elsewhere(asked: _Asked, stdin: bytes) -> bool:
-    """True if another entry of the same client was asked about the same tool call at the same time, and has answered.
-
-    Clients ask their entries together. The first takes a lock for as long as it lives; whoever finds it taken waits,
-    and then goes by the record: one that was killed has left none.
-    """
-    from fcntl import LOCK_EX, LOCK_NB, lockf
+    from hookline.claude.once import answered_elsewhere
 
     try:
         payload = read(stdin)
         event = _event(payload, str(payload.get("hook_event_name") or asked.event), asked.caller)
-        facts = event.context.facts
-        if not facts.call_id or facts.point not in (Point.TOOL_START, Point.TOOL_END):
-            return False
-        start = begun(facts, event.name, event.caller, None)
-        about = "\0".join([start.run_id, start.scope_id, event.name, *asked.files])
-        place = int(digest([about.encode()])[:15], 16)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        lock = os.open(default_path(os.environ).with_name("answers.lock"), flags, 0o600)
-        try:
-            lockf(lock, LOCK_EX | LOCK_NB, 1, place)
-            return False
-        except BlockingIOError:
-            lockf(lock, LOCK_EX, 1, place)
-        with open_journal() as journal:
-            kept = journal.records(start.run_id)
+        return answered_elsewhere(event.context.facts, event.name, asked.caller, asked.files)
     except (OSError, HooklineError):
         return False  # it is asked again; whatever is wrong will be said there
-    return any(
-        isinstance(each, Called | Decided) and (each.scope_id, each.point) == (start.scope_id, facts.point)
-        for each in kept
-    )
 
 
 def _event(payload: Json, name: str, caller: str) -> ForeignEvent:

@@ -181,22 +181,16 @@ def test_where_hookline_cannot_be_asked_no_tool_runs_and_the_client_is_told_why(
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
-    [
-        (
-            "import os, signal\n\ndef mine(ctx, c):\n    os.kill(os.getpid(), signal.SIGKILL)\n",
-            "exit code 137",
-        ),
-        ("import time\n\ndef mine(ctx, c):\n    time.sleep(600)\n", "exit code 142"),
-    ],
+    ("does", "within", "said"),
+    [("os.kill(os.getpid(), 9)", 590, "exit code 137"), ("time.sleep(600)", 1, "exit code 142")],
     ids=["killed in the middle", "hangs"],
 )
-def test_an_answer_that_is_killed_or_hangs_is_a_refusal(home, python, said):
+def test_an_answer_that_is_killed_or_hangs_is_a_refusal(home, does, within, said):
     home.said("install", "claude-code", "--local")
-    home.hooks(python)
+    home.hooks(f"import os, time\n\ndef mine(ctx, c):\n    {does}\n")
     command = home.command("claude-code", Place.LOCAL)
     assert "--within 590" in command
-    written, err = home.writes("claude-code", command.replace("--within 590", "--within 1"))
+    written, err = home.writes("claude-code", command.replace("--within 590", f"--within {within}"))
     assert not written
     assert said in err
     gone = command.replace(sys.executable, "/no/such/python")

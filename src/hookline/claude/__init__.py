@@ -10,4 +10,5 @@ settings_file  that file as text: its lines, and edits that change no other byte
 clients   the clients of `hookline install`: their settings files, and the entries that fail closed
 entries   hookline's entries in such a file: found, added, removed
 codex_trust  the hashes by which Codex trusts them
+once      one answer where several entries are asked about one call
 """

@@ -1,0 +1,43 @@
+"""One answer for one call: a client may have an entry of hookline in several settings files, and asks them together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from fcntl import LOCK_EX, LOCK_NB, lockf
+from typing import TYPE_CHECKING
+
+from hookline.claude.scope import begun
+from hookline.engine.point import Point
+from hookline.engine.record import Called, Decided
+from hookline.hookfile.trust import digest
+from hookline.journal import default_path, open_journal
+
+if TYPE_CHECKING:
+    from hookline.engine.context import Facts
+
+
+def answered_elsewhere(facts: Facts, event: str, caller: str, files: Iterable[str]) -> bool:
+    """True if another process was asked about the same tool call at the same time, and has answered.
+
+    The first takes a lock for as long as it lives; whoever finds it taken waits, and then goes by the record: one that
+    was killed has left none.
+    """
+    if not facts.call_id or facts.point not in (Point.TOOL_START, Point.TOOL_END):
+        return False
+    start = begun(facts, event, caller, None)
+    about = "\0".join([start.run_id, start.scope_id, event, *files])
+    place = int(digest([about.encode()])[:15], 16)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    lock = os.open(default_path(os.environ).with_name("answers.lock"), flags, 0o600)
+    try:
+        lockf(lock, LOCK_EX | LOCK_NB, 1, place)
+        return False
+    except BlockingIOError:
+        lockf(lock, LOCK_EX, 1, place)
+    with open_journal() as journal:
+        kept = journal.records(start.run_id)
+    return any(
+        isinstance(each, Called | Decided) and (each.scope_id, each.point) == (start.scope_id, facts.point)
+        for each in kept
+    )
