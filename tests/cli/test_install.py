@@ -13,7 +13,7 @@ from hookline.hookfile import read as native
 
 EVENTS = [event for event, point in CALLERS["claude"].items() if point]
 STUB = """#!/bin/sh
-case "$(cat)" in *push*) exit 2;; esac
+case "$(cat)" in *hookline.yaml*) exit 2;; esac
 """
 PUSH = {"hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash", "tool_use_id": "t"}
 
@@ -63,7 +63,7 @@ AMBIGUOUS = {
 
 @pytest.fixture
 def project(hookline):
-    """A folder, a home, and on the PATH a program in the place of hookline that refuses pushes, for it starts quickly."""
+    """A folder, a home, and on the PATH a program in the place of hookline that refuses writes to the hook file, for it starts quickly."""
     program = hookline.folder / "bin" / "hookline"
     program.parent.mkdir()
     program.write_text(STUB)
@@ -96,7 +96,7 @@ def well(done):
 def test_init_writes_a_file_that_loads_and_blocks_a_force_push(hookline, project):
     said = well(hookline("init"))
     assert "wrote hookline.yaml" in said
-    assert "no-force-push at tool.start runs hookline.guards:no_force_push" in said
+    assert "no-force-push at tool.start for kind:shell runs hookline.guards:no_force_push" in said
     found = native.read(project / "hookline.yaml")
     assert not found.problems
     assert [(hook.name, hook.match) for hook in found.hooks] == [

@@ -20,7 +20,7 @@ from hookline.errors import UsageError
 from tests.command import approve
 
 STUB = """#!/bin/sh
-case "$(cat)" in *push*) exit 2;; esac
+case "$(cat)" in *hookline.yaml*) exit 2;; esac
 """
 HOOKS = """
 hooks:
@@ -348,11 +348,11 @@ def test_an_entry_that_does_not_do_its_work_is_told_with_exit_code_1(home, progr
     assert (proof["proved"], problem in proof["problem"]) == (False, True)
 
 
-def test_install_for_a_user_writes_a_hook_file_once_and_approves_it(home):
+def test_install_for_a_user_writes_a_hook_file_once(home):
     file = home.folder / "user" / ".config" / "hookline" / "hookline.yaml"
     told = home.told("install", "claude-code", "--user")
     assert told["hook_file"] == str(file)
-    assert told["approved"]["hooks"][0]["name"] == "no-force-push"
+    assert "hookline.guards:protect_hookline" in file.read_text()
     assert (home.folder / "user" / ".claude" / "settings.json").exists()
     file.write_text("hooks: []\n")
     assert home.told("install", "qwen", "--user")["hook_file"] is None

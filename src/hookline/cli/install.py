@@ -21,13 +21,12 @@ from hookline.cli.project import FIRST, Report, approve_by
 from hookline.cli.proof import PROVED, prove
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import HooklineError, UsageError
-from hookline.hookfile.person import agent_above, missing_person, need_person
+from hookline.hookfile.person import missing_person, need_person
 from hookline.hookfile.read import read
+from hookline.hookfile.sources import found, user_file
 from hookline.hookfile.trust import FILE, nearest, written
-from hookline.journal import xdg_folder
 from hookline.options import argument, flag, option
 
-MACHINE_FILE = Path("/etc/hookline") / FILE
 _WIDER = {
     Place.PROJECT: (Place.MANAGED, Place.USER, Place.LOCAL),
     Place.LOCAL: (Place.MANAGED, Place.USER, Place.PROJECT),
@@ -89,7 +88,7 @@ def install(options: InstallOptions) -> int:
         report(f"wrote {target.config}: Codex trusts these entries")
     if target.place is Place.PROJECT and target.client.trust:
         report(f"note: {target.client.trust}")
-    approved = _approved(target, report, ours=wrote is not None)
+    approved = _approved(target, report)
     problem = prove(target.client, next(iter(elsewhere.values())) if alone else settings, target.folder)
     report(f"NOT PROVED: {problem}" if problem else f"proved through that entry: {PROVED}")
     report.done(
@@ -149,14 +148,14 @@ def _target(options: InstallOptions) -> _Target:
 
 def _elsewhere(target: _Target) -> dict[Place, Settings]:
     """Other settings with entries of hookline that the client reads wherever it reads these."""
-    found: dict[Place, Settings] = {}
+    others: dict[Place, Settings] = {}
     for place in _WIDER[target.place]:
         file = target.client.file(place, target.folder, os.environ)
         if file is not None and file.resolve() != target.file.resolve():
             settings = read_settings(file)
             if settings.entries():
-                found[place] = settings
-    return found
+                others[place] = settings
+    return others
 
 
 def _told_elsewhere(target: _Target, place: Place, other: Settings, *, alone: bool) -> str:
@@ -169,8 +168,7 @@ def _told_elsewhere(target: _Target, place: Place, other: Settings, *, alone: bo
 
 def _wanted(target: _Target) -> dict[str, Handler]:
     """The entries for the hooks that hold here, and for those that may be added to their files later."""
-    files = [nearest(target.folder), user_file(), MACHINE_FILE]
-    hooks = [hook for file in files if file is not None for hook in _hooks(file)]
+    hooks = [hook for source in found([target.folder], os.environ) for hook in _hooks(Path(source.file))]
     points = {point for hook in hooks for point in hook.points}
     limit = limit_of(hooks)
     return {
@@ -180,18 +178,13 @@ def _wanted(target: _Target) -> dict[str, Handler]:
 
 def _hooks(file: Path) -> tuple[HookDeclaration, ...]:
     try:
-        return read(file).hooks if file.is_file() else ()
+        return read(file).hooks
     except HooklineError:
-        return ()  # said where the file is approved
-
-
-def user_file() -> Path:
-    """The user's own hook file, which holds in every folder."""
-    return xdg_folder(os.environ, "XDG_CONFIG_HOME", ".config") / FILE
+        return ()  # said where the file is approved, or at the first call
 
 
 def _write_user_file(report: Report) -> str | None:
-    file = user_file()
+    file = user_file(os.environ)
     if file.exists():
         return None
     make_folder(file.parent)
@@ -200,19 +193,12 @@ def _write_user_file(report: Report) -> str | None:
     return str(file)
 
 
-def _approved(target: _Target, report: Report, *, ours: bool) -> dict[str, Any] | None:
-    """Approve the hook file that these settings are about, if a person is there or it is as we have just written it."""
-    if target.place is Place.USER:
-        why = agent_above(os.environ) if ours else missing_person(os.environ)
-        return approve_by(why, user_file(), report)
-    if target.place is Place.MANAGED:
-        if not MACHINE_FILE.is_file():
-            report(f"there is no {MACHINE_FILE}; folders without a {FILE} are held by it once it is there")
-        return None
-    found = nearest(target.folder)
-    if found is not None:
-        return approve_by(missing_person(os.environ), found, report)
-    if not user_file().is_file():
-        nowhere = f"there is no {FILE} in {target.folder} or above it, so every call is refused"
-        report(f"{nowhere}; write one with: hookline init")
+def _approved(target: _Target, report: Report) -> dict[str, Any] | None:
+    """Approve the project's file, if a person is there; those of the user and the machine need no approval."""
+    file = nearest(target.folder)
+    if file is not None and target.place in (Place.PROJECT, Place.LOCAL):
+        return approve_by(missing_person(os.environ), file, report)
+    if not found([target.folder], os.environ):
+        nowhere = f"there is no {FILE} in {target.folder} or above it, and none of yours or this machine's"
+        report(f"{nowhere}, so every call is refused; write one with: hookline init")
     return None

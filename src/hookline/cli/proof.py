@@ -23,10 +23,10 @@ from hookline.engine.point import Point
 from hookline.hookfile.read import parse
 from hookline.hookfile.trust import FILE, approve
 
-REFUSED = "git push --force"
-"""A command that the ready guards refuse."""
+REFUSED = f"echo > {FILE}"
+"""A command that the ready guards refuse, or ask about."""
 PASSED = "ls"
-PROVED = f"a made-up `{REFUSED}` is refused, a made-up `{PASSED}` passes"
+PROVED = f"a made-up `{REFUSED}` is refused or asked about, a made-up `{PASSED}` passes"
 _LONGEST = 60
 
 

@@ -45,7 +45,7 @@ def found(starts: Iterable[str | Path] | None, environ: Mapping[str, str]) -> li
         listed.append(Source(str(machine), MACHINE))
     if starts is None:
         return listed
-    user = xdg_folder(environ, "XDG_CONFIG_HOME", ".config") / trust.FILE
+    user = user_file(environ)
     if user.is_file():
         _refuse_others(user)
         listed.append(Source(str(user), USER))
@@ -53,6 +53,11 @@ def found(starts: Iterable[str | Path] | None, environ: Mapping[str, str]) -> li
     if project is not None:
         listed.append(Source(str(project), PROJECT))
     return _each_once(listed)
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """The user's own hook file, which holds in every folder."""
+    return xdg_folder(environ, "XDG_CONFIG_HOME", ".config") / trust.FILE
 
 
 def held(
