@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, kind_meant, meant, point_of
 from hookline.claude.payload import command_of, context_of, read, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
 from hookline.engine.context import Facts, HookContext
@@ -275,6 +275,13 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
         unknown = f"{name!r} is not a known event of {caller}, and no hook stands at {facts.point}"
         notes.append(f"{unknown}; {meant(name, caller)}")
         said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
+    for hook in pipeline.at(facts.point) if facts.current_tool else ():
+        kind = kind_meant(hook.match_text, caller)
+        fits = hook.match is None or hook.match(facts)
+        if kind is not None and facts.tool_kind in kind.split("|") and not fits:
+            name_match = f"hook {hook.name}: match {hook.match_text!r} fits no tool of {caller}"
+            notes.append(f"{name_match}; match: kind:{kind} fits {facts.current_tool}")
+            said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
     for note in notes:
         journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
     if last is not None:
@@ -388,6 +395,7 @@ def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) 
         kind=row.kind,
         match=None if row.match is None and "event" not in row.params else lambda _: fits,
         when=row.met if fits else None,
+        match_text=row.match,
         timeout=row.timeout,
         on_error=OnError(row.follows[point]),
         mode=Mode(row.mode),

@@ -322,6 +322,23 @@ def test_a_tools_kind_and_the_keys_of_its_input(name, as_, kind, keys):
     assert tool_named(name, as_) == (kind, keys)
 
 
+ANYWHERE = {
+    "shell": "Bash bash shell local_shell exec_command run_shell_command shell_exec Execute launch-process",
+    "write": "Write Edit apply_patch write_file replace edit edit_file Create save-file str-replace-editor",
+    "read": "Read read_file view_image view",
+    "search": "Grep glob list_directory list_files",
+    "agent": "Task spawn_agent invoke_agent",
+    "mcp": "mcp__demo__greet mcp_demo_greet",
+    "other": "Skill nobody_knows_it",
+}
+
+
+@pytest.mark.parametrize("as_", CALLERS)
+def test_a_kind_has_the_names_of_every_client_whoever_asks(as_):
+    found = {kind: {kind_of(name, as_) for name in names.split()} for kind, names in ANYWHERE.items()}
+    assert found == {kind: {kind} for kind in ANYWHERE}
+
+
 def test_what_a_hook_in_the_middle_decides_reaches_the_caller():
     """Host and hook in one: an answer read, added up and said again."""
     first = decode("PreToolUse", 0, json.dumps(own("PreToolUse", updatedInput={"command": "ls"})).encode())

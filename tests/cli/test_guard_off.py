@@ -156,3 +156,67 @@ def test_a_new_event_that_a_hook_stands_at_is_not_told(guarded):
     hookline = guarded("shell: 'true'", on="x.claude.Brandnew")
     approve(hookline.folder / "hookline.yaml", hookline.environ)
     assert asked(hookline, "Brandnew").stderr == ""
+
+
+@pytest.mark.parametrize("way", ["", "1"])
+def test_a_match_by_a_name_that_the_caller_does_not_have_is_told(guarded, way):
+    hookline = guarded("match: bash", "shell: exit 1")
+    hookline.environ["HOOKLINE_ANSWER_LONG"] = way
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
+    said = "hook guard: match 'bash' fits no tool of claude; match: kind:shell fits Bash"
+    for _ in range(2):
+        assert said in asked(hookline, "PreToolUse").stderr
+    assert said in flat(hookline("runs", "claude-s1").stdout)
+    checked = hookline("check", "hookline.yaml")
+    assert "match 'bash' fits no tool of claude, codex, gemini" in flat(checked.stdout)
+    assert checked.returncode == 0, "it is right for other agents"
+    guarded("match: publish", "shell: exit 1")
+    approve(hookline.folder / "hookline.yaml", hookline.environ)
+    assert asked(hookline, "PreToolUse").stderr == "", "a name that nobody knows may be anybody's"
+
+
+WRITER = """
+from hookline import Agent, Scripted, tool
+
+@tool
+def run_shell_command(command: str) -> str:
+    open("by-name", "w").close()
+    return "ran"
+
+turn = {"tools": [
+    {"name": "bash", "arguments": {"command": "touch by-shell"}},
+    {"name": "write_file", "arguments": {"path": "by-file", "content": "x"}},
+    {"name": "write_file", "arguments": {"path": "moved", "content": "x"}},
+    {"name": "run_shell_command", "arguments": {"command": "touch x"}},
+]}
+agent = Agent(id="writer", tools=["bash", "write_file", run_shell_command], model=Scripted([turn, "done"]))
+"""
+CHECK = """
+import json, sys
+event = json.load(sys.stdin)
+given = event["tool_input"]
+assert given["path"] == given["file_path"]
+if given["file_path"] == "by-file":
+    sys.exit(2)
+print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {**given, "file_path": "there"}}}))
+"""
+
+
+def test_hooks_for_claudes_tools_hold_for_ours_by_their_kind(guarded):
+    hookline = guarded("shell: 'true'")
+    (hookline.folder / "writer.py").write_text(WRITER)
+    (hookline.folder / "check.py").write_text(CHECK)
+    command = f"{sys.executable} {hookline.folder}/check.py"
+    groups = [
+        {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo no >&2; exit 2"}]},
+        {"matcher": "Write|Edit", "hooks": [{"type": "command", "command": command}]},
+    ]
+    (hookline.folder / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": groups}}))
+    done = hookline("run", "writer.py", "x", "--hooks", "settings.json")
+    assert done.returncode == 0, done.stderr
+    written = {
+        name
+        for name in ("by-shell", "by-name", "by-file", "moved", "there")
+        if (hookline.folder / name).exists()
+    }
+    assert written == {"there"}, done.stderr

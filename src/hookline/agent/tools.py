@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overload
 
 from hookline.agent.models import ToolSpec, faults
+from hookline.claude.events import kind_of
 from hookline.engine.context import WorkflowContext
 from hookline.engine.hook import is_limit
 from hookline.engine.threads import Threads
@@ -74,7 +75,7 @@ def tool(
     *,
     id: str | None = None,
     description: str | None = None,
-    kind: str = "other",
+    kind: str | None = None,
     approval: str = "none",
     timeout: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -84,13 +85,14 @@ def tool(
     *,
     id: str | None = None,
     description: str | None = None,
-    kind: str = "other",
+    kind: str | None = None,
     approval: str = "none",
     timeout: float | None = None,
 ) -> Any:
     """Makes a tool of a function: `(ctx)`, `(ctx, input: SomeModel)`, or plain typed parameters.
 
     A first parameter annotated `WorkflowContext`, or named `ctx`, receives the execution's context.
+    Without a `kind` it has that of the tool that clients call by its name, else `other`.
     `approval="always"` asks a person before each call, unless a hook allows it.
     """
     if approval not in APPROVALS:
@@ -108,7 +110,7 @@ def tool(
             description=description or inspect.getdoc(target) or "",
             parameters=parameters,
             body=_body(target, signature),
-            kind=kind,
+            kind=kind or kind_of(id or name),
             approval=approval,
             timeout=timeout,
         )

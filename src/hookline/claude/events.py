@@ -210,6 +210,7 @@ _CLAUDE: Mapping[str, ClientTool] = {
     "Agent": ClientTool("agent", {"prompt": "prompt"}),
     "ListMcpResourcesTool": _MCP,
     "ReadMcpResourceTool": _MCP,
+    **dict.fromkeys(("ListAgents", "ScheduleWakeup", "Skill", "ToolSearch", "Workflow"), _OTHER),
 }
 
 TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
@@ -250,6 +251,11 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "web_fetch": ClientTool("web", {"prompt": "prompt"}),
         "google_web_search": ClientTool("web", {"query": "query"}),
         "codebase_investigator": ClientTool("agent", {"prompt": "objective"}),
+        "invoke_agent": ClientTool("agent", {"prompt": "prompt"}),
+        "list_background_processes": ClientTool("shell"),
+        "read_background_output": ClientTool("shell"),
+        "list_mcp_resources": _MCP,
+        "read_mcp_resource": ClientTool("mcp", {"url": "uri"}),
     },
     "kagent": {
         "bash": _SHELL,
@@ -257,6 +263,13 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "read_file": _file("read"),
         "write_file": _file("write", content="content"),
         "edit_file": _file("write", content="new_string"),
+    },
+    "hookline": {
+        "bash": _SHELL,
+        "read_file": _file("read", "path"),
+        "write_file": _file("write", "path", content="content"),
+        "edit_file": _file("write", "path", content="new"),
+        "list_files": _file("search", "path", pattern="glob"),
     },
     "qwen": {
         "run_shell_command": _SHELL,
@@ -273,10 +286,53 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "read_mcp_resource": _MCP,
         "agent": ClientTool("agent", {"prompt": "prompt"}),
     },
+    # From the clients' documentation.
+    "droid": {
+        "Execute": _SHELL,
+        "Create": _file("write", content="content"),
+        "Edit": _file("write", content="new_str"),
+        "ApplyPatch": ClientTool("write", {"content": "input"}),
+        "FetchUrl": ClientTool("web", {"url": "url"}),
+    },
+    "auggie": {
+        "launch-process": _SHELL,
+        "write-process": ClientTool("shell", {"content": "input_text"}),
+        "view": _file("read", "path"),
+        "save-file": _file("write", "path", content="file_content"),
+        "str-replace-editor": _file("write", "path"),
+        "remove-files": ClientTool("write", {"path": "file_paths"}),
+        "web-fetch": ClientTool("web", {"url": "url"}),
+        "web-search": ClientTool("web", {"query": "query"}),
+    },
+    "opencode": {
+        "bash": _SHELL,
+        "read": _file("read", "filePath"),
+        "write": _file("write", "filePath", content="content"),
+        "edit": _file("write", "filePath", content="newString"),
+        "patch": ClientTool("write", {"content": "patchText"}),
+        "webfetch": ClientTool("web", {"url": "url"}),
+    },
+    "copilot": {
+        "bash": _SHELL,
+        "powershell": _SHELL,
+        "create": _file("write", "path", content="file_text"),
+        "str_replace_editor": _file("write", "path"),
+    },
+    "cursor": {"Shell": _SHELL},
 }
-"""By caller, then by the tool's name."""
-
-_MCP_PREFIX = {"claude": "mcp__", "codex": "mcp__", "gemini": "mcp_", "kagent": "mcp__", "qwen": "mcp__"}
+"""By client, then by the tool's name."""
+_OF_ANY: Mapping[str, ClientTool] = {
+    name: tool for table in reversed(TOOLS.values()) for name, tool in table.items()
+}
+"""Tools by their names, whoever calls them so; of two clients with one name the first."""
+_AS_CLAUDE: Mapping[str, tuple[str, ...]] = {
+    "shell": ("Bash",),
+    "read": ("Read",),
+    "write": ("Write", "Edit", "MultiEdit"),
+    "search": ("Glob", "Grep", "LS"),
+    "web": ("WebFetch", "WebSearch"),
+    "agent": ("Task", "Agent"),
+}
 
 
 def point_of(event: str, as_: str = "claude") -> Point | str:
@@ -323,11 +379,26 @@ def meant(name: str, as_: str = "claude") -> str:
 
 
 def tool_named(name: str, as_: str = "claude") -> ClientTool:
-    """The entry of a tool; an unknown one has kind `other`."""
-    if name.startswith(_MCP_PREFIX[as_]):
+    """The entry of a tool, the caller's own before that of another client; an unknown one has kind `other`."""
+    if name.startswith("mcp_"):
         return _MCP
-    return TOOLS[as_].get(name, _OTHER)
+    return TOOLS.get(as_, {}).get(name) or _OF_ANY.get(name, _OTHER)
 
 
 def kind_of(name: str, as_: str = "claude") -> str:
     return tool_named(name, as_).kind
+
+
+def names_in_claude(tool: str, kind: str | None = None) -> tuple[str, ...]:
+    """The names that Claude Code's settings may have for a tool: its own, and those of Claude's tools of its kind."""
+    others = () if tool in _CLAUDE else _AS_CLAUDE.get(kind or kind_of(tool), ())
+    return (tool, *others)
+
+
+def kind_meant(match: object, as_: str) -> str | None:
+    """The kind of the tools that a matcher names, if the caller has no tool of any of these names; else None."""
+    names = match.split("|") if isinstance(match, str) else ()
+    if not names or not all(name in _OF_ANY and name not in TOOLS.get(as_, {}) for name in names):
+        return None
+    kinds = {_OF_ANY[name].kind for name in names}
+    return "|".join(kind for kind in (*_AS_CLAUDE, "other") if kind in kinds)

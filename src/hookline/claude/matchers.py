@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, TOOLS, event_of, tool_named
+from hookline.claude.events import EVENTS, TOOLS, event_of, names_in_claude, tool_named
 from hookline.engine.context import Facts
 from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError
@@ -39,16 +40,21 @@ def selector(hook: HookDeclaration) -> Matcher:
     fits = pattern(hook.match) if isinstance(hook.match, str) else None
 
     def match(facts: Facts) -> bool:
-        return _event_in(facts) == event and (fits is None or fits(subject_of(facts, event)))
+        return _event_in(facts) == event and (fits is None or any(map(fits, subjects_of(facts, event))))
 
     return match
 
 
-def subject_of(facts: Facts, event: str) -> str:
-    """The text that the matcher of an event is tested against: a tool's name, a session's source, an agent's type."""
+def subjects_of(facts: Facts, event: str) -> Sequence[str]:
+    """The texts of which one must fit the matcher of an event; a tool of another agent also has Claude's names."""
+    if EVENTS[event].subject == "tool_name":
+        return names_in_claude(facts.current_tool or "", facts.tool_kind)
+    return [_subject(facts, event)]
+
+
+def _subject(facts: Facts, event: str) -> str:
+    """A session's source, an agent's type or the like."""
     subject = EVENTS[event].subject
-    if subject == "tool_name":
-        return facts.current_tool or ""
     native: Any = facts.native
     if isinstance(native, dict):
         value = cast("dict[str, Any]", native).get(subject or "", "")
@@ -80,7 +86,7 @@ def meant_tool(name: str) -> str | None:
 def applies(rule: str, tool: str, given: Any) -> bool:
     """True if a permission rule matches a call: `Bash(git *)`, `Write(*.txt)`, `WebFetch(domain:x)`, `mcp__x__*`."""
     name, inner = rule_parts(rule)
-    if not fnmatchcase(tool, name):
+    if not any(fnmatchcase(each, name) for each in names_in_claude(tool)):
         return False
     if inner is None or inner in ("", "*"):
         return True

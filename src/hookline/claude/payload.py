@@ -25,6 +25,7 @@ from hookline.claude.events import (
     point_of,
 )
 from hookline.claude.scope import status_in
+from hookline.engine.classes import replace
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Condition, Handler, HookDeclaration
 from hookline.engine.plain import as_text, finite, plain
@@ -210,7 +211,8 @@ def result_of(
 
     code = ending.exit_code if ending.exit_code is not None else 1
     name = event or _event_at(context.facts)
-    return decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+    result = decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
+    return _with_own_path(result, context)
 
 
 def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResult:
@@ -228,7 +230,8 @@ def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResul
     failed = None if answers == "all" else with_last_lines(ending.in_words(), ending)
     reading = Reading(name, rules, _called_at(facts), answers, failed)
     code = ending.exit_code if ending.exit_code is not None else 1
-    return decode_by(reading, code, ending.stdout.content, ending.stderr.content)
+    result = decode_by(reading, code, ending.stdout.content, ending.stderr.content)
+    return _with_own_path(result, context)
 
 
 _TEXTS = {
@@ -345,7 +348,7 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
     """The fields of an event besides the common ones; an absent value has no field."""
     match event:
         case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
-            call: Json = {"tool_name": facts.current_tool or "", "tool_input": payload}
+            call: Json = {"tool_name": facts.current_tool or "", "tool_input": _both_paths(facts, payload)}
             if event == "PostToolUse":
                 call["tool_response"] = output
             call["tool_use_id"] = facts.call_id or ""
@@ -374,6 +377,36 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
             return {}
         case _:
             return cast("Json", payload) if isinstance(payload, dict) else {}
+
+
+_PATHS = {"path": "file_path", "file_path": "path"}
+"""The key for a file in the input of some tools, and the one that scripts for other tools look for."""
+
+
+def _both_paths(facts: Facts, payload: Any) -> Any:
+    """The input with its path under both keys, so that a script for another agent's tools finds it."""
+    added = _added_path(facts, payload)
+    return {**cast("Json", payload), added: payload[_PATHS[added]]} if added else payload
+
+
+def _with_own_path(result: HookResult, context: HookContext) -> HookResult:
+    """The result with the tool's own key alone for a changed path, whichever of the two was changed."""
+    facts, given, _ = context.given
+    added, changed = _added_path(facts, plain(given)), result.modified_payload
+    theirs = (native_of(context) or {}).get("hook_event_name") in EVENTS
+    if added is None or theirs or not isinstance(changed, dict) or added not in changed:
+        return result
+    own, rest = _PATHS[added], {**cast("Json", changed)}
+    path, before = rest.pop(added), plain(given)[own]
+    if path != before and rest.get(own) in (before, None):
+        rest[own] = path
+    return replace(result, modified_payload=rest)
+
+
+def _added_path(facts: Facts, payload: Any) -> str | None:
+    if facts.tool_kind not in ("read", "write", "search") or not isinstance(payload, dict):
+        return None
+    return next((other for own, other in _PATHS.items() if own in payload and other not in payload), None)
 
 
 def _member(value: Any, key: str) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hookline.engine.hook import Hook
+from hookline.engine.hook import Hook, HookDeclaration
 from hookline.errors import FileError
 from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES
@@ -33,7 +33,20 @@ def load(target: str) -> NoReturn:
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
     from hookline.hookfile.attach import load_hooks
 
-    return Problems(load_hooks(target).all_problems(), _unapproved(Path(target)))
+    found = load_hooks(target)
+    return Problems(found.all_problems(), [*_names_few_have(found.declared), *_unapproved(Path(target))])
+
+
+def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
+    """A note on each hook of ours that stands for a kind of tools by names that some callers do not have."""
+    from hookline.claude.events import CALLERS, kind_meant
+
+    for hook in declared:
+        missing = [(caller, kind) for caller in CALLERS if (kind := kind_meant(hook.match, caller))]
+        if missing and "event" not in hook.params:
+            callers, kind = ", ".join(caller for caller, _ in missing), missing[0][1]
+            said = f"hook {hook.name}: match {hook.match!r} fits no tool of {callers}"
+            yield f"{hook.source}: {said}; match: kind:{kind} fits theirs too"
 
 
 def _no_agent(options: ExplainOptions | TryOptions | RunOptions | ServeOptions) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
 from hookline.agent.loop import StepCall
-from hookline.claude.events import TOOLS
+from hookline.claude.events import kind_of
 from hookline.engine.lifecycle import OpenScope, settled_by
 from hookline.engine.plain import plain
 from hookline.engine.point import Status
@@ -38,11 +38,6 @@ TOOL_CLASSES: Mapping[str, str] = {
     "GoogleSearchTool": "web",
 }
 """Kinds of ADK's own tools by their class, because they may have any name."""
-TOOL_NAMES: Mapping[str, str] = {
-    "list_files": "search",
-    **{name: tool.kind for table in TOOLS.values() for name, tool in table.items()},
-}
-"""Kinds of other tools by their usual names."""
 
 BODY: ContextVar[AdkCall | None] = ContextVar("hookline_adk_body", default=None)
 """The tool call whose body runs here: an agent that starts inside it is part of that call's run."""
@@ -74,7 +69,7 @@ async def start_call(
 ) -> Any:
     """Begin a call; a response stands in for the tool's. `kinds` are the user's, by the names of tools."""
     name = tool.name
-    kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or TOOL_NAMES.get(name, "other")
+    kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or kind_of(name)
     # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
     known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
     scope = agent.open_call(agent.inner_scope, name, kind, context.function_call_id or None, runs=known)
