@@ -24,9 +24,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, kind_meant, meant, point_of
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
 from hookline.claude.payload import command_of, context_of, read, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
+from hookline.claude.tools import kind_meant
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder

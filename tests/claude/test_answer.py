@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.claude.answer import DEGRADED, FORMS, answer, trouble
-from hookline.claude.events import CALLERS, TOOLS, kind_of, point_of, tool_named
+from hookline.claude.events import CALLERS, point_of
 from hookline.claude.payload import context_of, encode, native_of
+from hookline.claude.tools import TOOLS, kind_of, tool_named
 from hookline.claude.wire import decode
 from hookline.engine.point import Point
 from hookline.engine.result import ALLOWED, HookAction, HookResult, Outcome, Reason, add_up

@@ -13,7 +13,8 @@ import pytest
 
 from hookline.claude.clients import CLIENTS, GO_ON, Place, fails_closed
 from hookline.claude.codex_trust import hash_of
-from hookline.claude.events import CALLERS, TOOLS
+from hookline.claude.events import CALLERS
+from hookline.claude.tools import TOOLS
 from hookline.cli.install import InstallOptions, install
 from hookline.engine.point import Point
 from hookline.errors import UsageError

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hookline.claude.events import TOOLS, tool_named
+from hookline.claude.tools import TOOLS, tool_named
 from tests.real.clients import CLIENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

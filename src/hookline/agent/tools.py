@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overload
 
 from hookline.agent.models import ToolSpec, faults
-from hookline.claude.events import kind_of
+from hookline.claude.tools import kind_of
 from hookline.engine.context import WorkflowContext
 from hookline.engine.hook import is_limit
 from hookline.engine.threads import Threads

@@ -1,6 +1,7 @@
 """The claude-command protocol, both ways: JSON on stdin, JSON or an exit code as the answer.
 
-events    the 33 events of Claude Code, those of Codex, Gemini CLI, Qwen Code and kagent, and the tools of each
+events    the 33 events of Claude Code, and those of Codex, Gemini CLI, Qwen Code and kagent
+tools     the tools of every client: their kinds, and the keys of their input
 payload   HookContext to and from the JSON on stdin; command and shell hooks, run the way Claude Code does
 wire      host side: exit code and output of a hook to a HookResult
 answer    hook side: an outcome in the format of the client that asked

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from hookline.claude.events import EVENTS, TOOLS, event_of, names_in_claude, tool_named
+from hookline.claude.events import EVENTS, event_of
+from hookline.claude.tools import TOOLS, names_in_claude, tool_named
 from hookline.engine.context import Facts
 from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError

@@ -19,12 +19,12 @@ from hookline.claude.events import (
     NAMES,
     ClaudeEvent,
     event_of,
-    kind_of,
     known_caller,
     meant,
     point_of,
 )
 from hookline.claude.scope import status_in
+from hookline.claude.tools import kind_of
 from hookline.engine.classes import replace
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Condition, Handler, HookDeclaration

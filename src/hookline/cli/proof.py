@@ -17,7 +17,8 @@ from typing import Any
 
 from hookline.claude.clients import Client
 from hookline.claude.entries import Handler, Settings
-from hookline.claude.events import CALLERS, TOOLS
+from hookline.claude.events import CALLERS
+from hookline.claude.tools import TOOLS
 from hookline.cli.project import FIRST
 from hookline.engine.point import Point
 from hookline.hookfile.read import parse

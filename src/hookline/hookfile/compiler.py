@@ -36,6 +36,7 @@ _MADE_BY = (
     "claude/matchers.py",
     "claude/settings.py",
     "claude/settings_file.py",
+    "claude/tools.py",
     "hookfile/condition.py",
     "hookfile/keys.py",
     "hookfile/read.py",

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hookline.claude.events import CALLERS, TOOLS
+from hookline.claude.events import CALLERS
+from hookline.claude.tools import TOOLS
 from hookline.engine.context import Facts
 from hookline.engine.point import Point
 from hookline.errors import UsageError, meant

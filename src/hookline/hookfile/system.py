@@ -39,7 +39,8 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Pro
 
 def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
     """A note on each hook of ours that stands for a kind of tools by names that some callers do not have."""
-    from hookline.claude.events import CALLERS, kind_meant
+    from hookline.claude.events import CALLERS
+    from hookline.claude.tools import kind_meant
 
     for hook in declared:
         missing = [(caller, kind) for caller in CALLERS if (kind := kind_meant(hook.match, caller))]

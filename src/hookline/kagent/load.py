@@ -18,8 +18,8 @@ from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import ready_tool
-from hookline.claude.events import kind_of
 from hookline.claude.payload import PROJECT, result_of, stdin_of
+from hookline.claude.tools import kind_of
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Declaration, Handler, Hook, OnError
 from hookline.engine.point import Point, Scope

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import adk_class
 from hookline.agent.loop import StepCall
-from hookline.claude.events import kind_of
+from hookline.claude.tools import kind_of
 from hookline.engine.lifecycle import OpenScope, settled_by
 from hookline.engine.plain import plain
 from hookline.engine.point import Status
