@@ -210,7 +210,7 @@ def test_what_is_wrong_is_told_in_the_same_words(project, kind):
     files = sorted(str(file.relative_to(project.folder)) for file in project.folder.glob(f"wrong/{kind}/*"))
     first = next(file for file in files if "wrong_type" in file)
     words = {
-        "hookfile": ("examples/guards/coder.py", "go", "--hooks", first),
+        "hookfile": ("examples/guards/coder.py", "go", "--no-project-hooks", "--hooks", first),
         "workflow": (first, "--issue", "ABC-1"),
     }
     project.run("check", *files, f"wrong/{kind}/nowhere{Path(first).suffix}")
