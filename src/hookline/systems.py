@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hookline.engine.hook import Hook
 from hookline.errors import UsageError
@@ -82,10 +82,10 @@ def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Probl
     name = name_of(target)
     if name == "hookfile":
         return _module(name).problems(target, options, hooks)
-    found = _found(target, options)
+    found = _problems_around(target, options)
     more = (_module("pyagent").agent_problems,) if name == "kagent" else ()
-    own = _module(name).problems(target, options, [*found.hooks, *hooks], *more)
-    return Problems([*found.problems, *own.problems], [*found.unapproved, *own.notes])
+    own = _module(name).problems(target, options, hooks, *more)
+    return Problems([*found.problems, *own.problems], [*found.notes, *own.notes])
 
 
 def explain(options: ExplainOptions) -> Explained:
@@ -176,31 +176,26 @@ def _with_files(explained: Explained, options: ExplainOptions) -> Explained:
     return explained._replace(hooks=hooks, value={**explained.value, "hooks": rows})
 
 
-class _Found(NamedTuple):
-    """Hooks of the files that would hold without being named; those of unapproved files are not loaded."""
+def _problems_around(target: str, options: CheckOptions) -> Problems:
+    """Everything wrong with the hook files that would hold without being named; an unapproved one is not loaded.
 
-    hooks: list[Hook]
-    problems: list[str]
-    unapproved: list[str]
-
-
-def _found(target: str, options: CheckOptions) -> _Found:
+    They hold for many agents, so that a hook of theirs fits none of this one's tools is no mistake.
+    """
     from hookline.hookfile.attach import load_hooks
 
-    found = _Found([], [], [])
+    problems: list[str] = []
+    notes: list[str] = []
     named = {os.path.realpath(each) for each in (*options.hooks, *options.files)}
     for each in sources.found([_folder(target)], os.environ):
-        is_project = each.level == sources.PROJECT
-        if os.path.realpath(each.file) in named or (is_project and options.no_project_hooks):
+        omitted = each.level == sources.PROJECT and options.no_project_hooks
+        if omitted or os.path.realpath(each.file) in named:
             continue
         note = sources.unapproved(each, os.environ)
         if note:
-            found.unapproved.append(note)
-            continue
-        attached = load_hooks(each.file)
-        found.hooks.extend(attached.hooks)
-        found.problems.extend(attached.all_problems())
-    return found
+            notes.append(note)
+        else:
+            problems += load_hooks(each.file).all_problems()
+    return Problems(problems, notes)
 
 
 def _refuse_foreign(options: RunOptions | ServeOptions, name: str) -> None:

@@ -77,8 +77,12 @@ def test_a_file_that_is_found_and_not_approved_refuses_the_run_and_names_the_rem
     checked = project("check", "below/coder.py")
     assert checked.returncode == 0, checked.stdout
     assert f"{project.folder}/hookline.yaml: is not approved" in checked.stdout
+    approve(write(project.folder, NO_TOUCH.replace("guard.py", "gone.py")), project.environ)
+    checked = project("check", "below/coder.py")
+    assert (checked.returncode, "gone.py" in checked.stdout) == (2, True), "what would refuse the run is told"
+    write(project.folder)
     for words in (("explain",), ("try", "tool.start")):
-        assert "is not approved" in project(*words, "below/coder.py").stderr
+        assert "changed since it was approved" in project(*words, "below/coder.py").stderr
 
 
 def test_a_file_that_is_named_and_found_needs_no_approval_and_runs_once(project):

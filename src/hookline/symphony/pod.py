@@ -26,6 +26,7 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import typed
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.hookfile.sources import held
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
@@ -204,7 +205,8 @@ class _PodWork:
                     runner,
                     Recorder(journal),
                     self._mask,
-                    options.hooks,
+                    # A pod has what it was sent, and the machine's file of its image.
+                    [each.file for each in held(None, os.environ, options.hooks)],
                     keep_bytes=KEPT,
                 )
                 for line in await recovered(site):
