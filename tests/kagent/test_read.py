@@ -502,8 +502,10 @@ def test_what_means_nothing_here_is_said_and_costs_nothing():
     assert [note.partition(": ")[2] for note in found.notes] == [
         "spec.declarative.memory: there is no long-term memory here",
         "spec.declarative.executeCodeBlocks: code blocks in answers are not run here",
+        "spec.declarative.a2aConfig: the agent's card has no skills here",
         "spec.declarative.novelty: this key is not known here and has no effect",
         "spec.skills: skills are not loaded here",
+        "spec.allowedNamespaces: is not used here",
         "kind: a SandboxAgent is not supported here; supported: Agent, ModelConfig, RemoteMCPServer, MCPServer",
         "is a Deployment of apps/v1, which is not supported here",
     ]

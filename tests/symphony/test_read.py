@@ -84,7 +84,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
     file = tmp_path / "WORKFLOW.md"
     file.write_text(
         front(
-            "tracker:\n  kind: linear\n  provider: {project_slug: p, extra: {deep: [1]}}\n"
+            "tracker:\n  kind: linear\n  provider: {project_slug: p, x-extra: {deep: [1]}}\n"
             "  required_labels: [' Agent ', READY]\n  active_states: [Doing]\n  terminal_states: [Over]\n"
             "polling: {interval_ms: 5000}\nworkspace: {root: /var/ws}\n"
             "hooks:\n  after_create: |\n    git clone x .\n    make\n  before_run: git pull\n"
@@ -106,7 +106,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
         root="/var/ws",
         tracker=TrackerSettings(
             kind="linear",
-            provider={"project_slug": "p", "extra": {"deep": [1]}},
+            provider={"project_slug": "p", "x-extra": {"deep": [1]}},
             required_labels=("agent", "ready"),
             active_states=("Doing",),
             terminal_states=("Over",),

@@ -95,7 +95,7 @@ def _settings(text: str, file: str, findings: Findings) -> Node | None:
         if trail[0] == "hooks":
             findings.problems.append(FileError(told, file=file, line=line, key=key_of(trail)))
     for key in settings.of_mapping:
-        if key != "hooks" and key.lower() in ("hook", "hooks"):
+        if key != "hooks" and get_close_matches(key.lower(), ["hooks"], cutoff=0.8):
             settings.wrong("is not a key of this file; did you mean 'hooks'?", key)
     return settings
 

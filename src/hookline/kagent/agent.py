@@ -30,6 +30,9 @@ EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
 CORE = ("ConfigMap", "Secret")
 PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 """The supported providers, by kagent's names."""
+ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
+"""Its providers that are not."""
+PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hookline.claude.events import meant as meant_event
 from hookline.engine.point import Scope
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, UsageError, meant
 from hookline.kagent.agent import (
     CORE,
     EVENTS,
@@ -31,8 +31,6 @@ from hookline.table import (
     Node,
     Table,
     filled,
-    ignore,
-    meant,
     refuse_slips,
     split_command,
     text,
@@ -48,7 +46,7 @@ _COMMAND = "it names a program in the image, and its arguments"
 _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
 
 
-def _not_here(message: str) -> Key:
+def not_here(message: str) -> Key:
     """A key of kagent's without effect on one machine; noted unless it is switched off."""
 
     def read(node: Node) -> Any:
@@ -57,6 +55,10 @@ def _not_here(message: str) -> Key:
         return UNSET
 
     return Key(read)
+
+
+def unused(*keys: str) -> dict[str, Key]:
+    return dict.fromkeys(keys, not_here("is not used here"))
 
 
 def _ref(node: Node) -> str:
@@ -262,7 +264,7 @@ _VALUE = Table(
         "name": Key(text, needed="it names the object"),
         "key": Key(text, needed="it names the key in it"),
     },
-    unknown=ignore,
+    unknown=refuse_slips,
 )
 _HEADER = Table(
     {
@@ -270,15 +272,53 @@ _HEADER = Table(
         "value": Key(text),
         "valueFrom": Key(InMapping(_VALUE, _value_from)),
     },
-    unknown=ignore,
+    unknown=refuse_slips,
 )
 headers = _Pairs(_HEADER, _header, "- name: ...")
 """Reads `headersFrom`."""
-_ENV = Table(
-    {"name": Key(text, needed="it is the variable"), "value": Key(text), "valueFrom": Key(unread)},
-    unknown=ignore,
+_KEY_REF = Table({**dict.fromkeys(("name", "key"), Key(unread)), **unused("optional")}, unknown=refuse_slips)
+_IN_KEY_REF = Key(InMapping(_KEY_REF, lambda _, values: UNSET))
+_SOURCE = Table(
+    {
+        **dict.fromkeys(("secretKeyRef", "configMapKeyRef"), _IN_KEY_REF),
+        **dict.fromkeys(("fieldRef", "resourceFieldRef"), Key(unread)),
+    },
+    unknown=refuse_slips,
 )
-_DEPLOYMENT = Table({"env": Key(_Pairs(_ENV, _variable, "- name: ..."))}, unknown=ignore)
+_ENV = Table(
+    {
+        "name": Key(text, needed="it is the variable"),
+        "value": Key(text),
+        "valueFrom": Key(InMapping(_SOURCE, lambda _, values: UNSET)),
+    },
+    unknown=refuse_slips,
+)
+OF_PODS = (
+    *(
+        "replicas",
+        "imagePullSecrets",
+        "imagePullPolicy",
+        "imageRegistry",
+        "volumes",
+        "volumeMounts",
+        "labels",
+    ),
+    *("annotations", "resources", "tolerations", "affinity", "nodeSelector", "securityContext"),
+    *(
+        "podSecurityContext",
+        "serviceAccountName",
+        "serviceAccountConfig",
+        "extraContainers",
+        "initContainers",
+    ),
+)
+_DEPLOYMENT = Table(
+    {
+        "env": Key(_Pairs(_ENV, _variable, "- name: ...")),
+        **dict.fromkeys(OF_PODS, not_here("there is no pod here; it is used on a cluster only")),
+    },
+    unknown=refuse_slips,
+)
 
 
 _TOOL_REF = Table(
@@ -289,7 +329,7 @@ _TOOL_REF = Table(
         "namespace": Key(text),
         "toolNames": Key(texts),
         "requireApproval": Key(texts),
-        "allowedHeaders": _not_here("there is no request here to take headers from"),
+        "allowedHeaders": not_here("there is no request here to take headers from"),
     },
     unknown=refuse_slips,
 )
@@ -310,12 +350,12 @@ _DECLARATIVE = Table(
         "modelConfig": Key(filled, field="model_config"),
         "tools": Key(_tools, inner=_TOOL),
         "stream": Key(unread),
-        "a2aConfig": Key(unread),
+        "a2aConfig": not_here("the agent's card has no skills here"),
         "deployment": Key(InMapping(_DEPLOYMENT, lambda _, values: values.get("env", {})), field="env"),
-        "executeCodeBlocks": _not_here("code blocks in answers are not run here"),
-        "memory": _not_here("there is no long-term memory here"),
-        "context": _not_here("the conversation is not compacted here"),
-        "promptTemplate": _not_here("the templates in the system message are not filled in here"),
+        "executeCodeBlocks": not_here("code blocks in answers are not run here"),
+        "memory": not_here("there is no long-term memory here"),
+        "context": not_here("the conversation is not compacted here"),
+        "promptTemplate": not_here("the templates in the system message are not filled in here"),
         "runtime": Key(unread),
     },
     {
@@ -328,12 +368,11 @@ AGENT = Table(
     {
         "type": Key(word("Declarative", "BYO", called="type")),
         "declarative": Key(InMapping(_DECLARATIVE, _declarative)),
-        "byo": Key(unread),
+        "byo": not_here("only agents of the type Declarative run here"),
         "description": Key(text),
         "hooks": Key(_hooks, inner=_HOOK),
-        "skills": _not_here("skills are not loaded here"),
-        "allowedNamespaces": Key(unread),
-        "sandbox": Key(unread),
+        "skills": not_here("skills are not loaded here"),
+        **unused("allowedNamespaces", "sandbox"),
     },
     {"tools": "; did you mean declarative.tools?"},
     unknown=refuse_slips,

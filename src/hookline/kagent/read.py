@@ -12,15 +12,14 @@ from hookline.errors import FileError, meant
 from hookline.kagent.agent import (
     CORE,
     DEFAULT_MODEL_CONFIG,
-    PROVIDERS,
     AgentManifest,
     AgentManifests,
     ModelManifest,
     ServerManifest,
-    ValueFrom,
     not_declarative,
 )
-from hookline.kagent.keys import AGENT, headers
+from hookline.kagent.keys import AGENT
+from hookline.kagent.references import command_server, model, remote_server
 from hookline.kube.objects import (
     KAGENT,
     MCP_SERVER,
@@ -28,26 +27,25 @@ from hookline.kube.objects import (
     REMOTE_MCP_SERVER,
     Fields,
     Kind,
+    core_values,
+    head,
     holds_objects,
     is_foreign,
     items,
     mapping,
     named_objects,
-    secret_values,
     spec_of,
     within,
 )
 from hookline.source import load_all, text_of
-from hookline.table import Findings, Node, duration, number, pairs, text, texts, word
+from hookline.table import Findings, Node, text
 
 Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""
 _GROUP = "kagent.dev/"
 KINDS = {each.kind: each for each in (KAGENT, MODEL_CONFIG, REMOTE_MCP_SERVER, MCP_SERVER)}
 """The kinds of kagent's that are read."""
-_ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
-_OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
-_PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
+_HEAD = head(hooks=": it belongs under spec", declarative=": it belongs under spec")
 
 
 def is_kagent(text: str, file: str | PathLike[str]) -> bool:
@@ -76,7 +74,7 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
         if not kind:
             made.append(_fragment(node, Path(file).stem))
         elif kind in CORE:
-            values[kind, name] = secret_values(node) if kind == "Secret" else node.get("data", pairs, {})
+            values[kind, name] = core_values(node)
         else:
             made.append(_READERS[kind](node, name, namespace))
     return AgentManifests(
@@ -176,6 +174,7 @@ class ClusterManifests:
 
 def _fragment(node: Node, name: str) -> AgentManifest | None:
     node.note(f"has no apiVersion and kind; it is read as the Agent {name!r}")
+    _HEAD.read(node)
     agent = _agent(node, name, "default")
     return replace(agent, fragment=True) if agent else None
 
@@ -188,76 +187,6 @@ def _agent(node: Node, name: str, namespace: str) -> AgentManifest | None:
     values = AGENT.read(spec)
     inner = values.pop("declarative", {"asked": spec.location()})
     return AgentManifest(name=name, namespace=namespace, source=spec.source, **values, **inner)
-
-
-def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
-    spec = spec_of(node, "provider and model")
-    if spec is None:
-        return None
-    provider = spec.get("provider", word(*PROVIDERS, *_ELSEWHERE, called="provider"), "OpenAI")
-    options = spec.mapping(_OPTIONS.get(provider, "")) or spec.with_value({})
-    most = options.get("maxTokens", number, None)
-    return ModelManifest(
-        name=name,
-        namespace=namespace,
-        provider=provider,
-        model=spec.get("model", text, needed="it names the provider's model"),
-        base_url=options.get("baseUrl", text) or _ollama(options.get("host", text)),
-        temperature=options.get("temperature", number, None),
-        top_p=options.get("topP", number, None),
-        max_tokens=int(most) if most is not None else None,
-        key=_key(spec, provider),
-        place=spec.location("provider"),
-    )
-
-
-def _command_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
-    spec = node.mapping("spec") or node.with_value({})
-    deployment = spec.mapping("deployment")
-    if deployment is None:
-        node.wrong("spec.deployment is missing; it has the server's cmd and args")
-        return None
-    transport = spec.get("transportType", word("stdio", "http", called="transportType"), "stdio")
-    command = deployment.get("cmd", text)
-    absent = ""
-    if transport == "http":
-        absent = "it is a server for HTTP, which a cluster starts; start it, and write a RemoteMCPServer"
-    elif not command:
-        absent = "it is only an image, which a cluster starts; give its spec.deployment.cmd"
-    elif "image" in deployment:
-        deployment.note(f"the image is not used here; {command!r} is started on this machine", "image")
-    for key in ("secretRefs", "configMapRefs", "volumes", "volumeMounts"):
-        if key in deployment:
-            deployment.note("is not mounted here", key)
-    return ServerManifest(
-        kind="MCPServer",
-        name=name,
-        namespace=namespace,
-        command=command,
-        args=deployment.get("args", texts, ()),
-        env=deployment.get("env", pairs, {}),
-        transport="stdio",
-        absent=absent,
-    )
-
-
-def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
-    spec = spec_of(node, "the server's url")
-    if spec is None:
-        return None
-    protocol = spec.get("protocol", word(*_PROTOCOLS, called="protocol"), "STREAMABLE_HTTP")
-    url = spec.get("url", text, needed="it is the server's address, http://... or https://...")
-    if url and not url.startswith(("http://", "https://")):
-        spec.wrong(f"is {url!r}; give http://... or https://...", "url")
-    return ServerManifest(
-        kind="RemoteMCPServer",
-        name=name,
-        namespace=namespace,
-        url=url,
-        headers=spec.get("headersFrom", headers, {}),
-        timeout=spec.get("timeout", duration, None),
-        transport=_PROTOCOLS[protocol],
-    )
 
 
 def _is_read(node: Node, kind: str) -> bool:
@@ -277,30 +206,13 @@ def _is_read(node: Node, kind: str) -> bool:
     if api != KINDS[kind].api_version:
         node.wrong(f"is {api!r}; of {kind} {KINDS[kind].api_version} is read", "apiVersion")
         return False
+    _HEAD.read(node)
     return True
-
-
-def _ollama(host: str) -> str:
-    """The URL of OpenAI's protocol on an Ollama host."""
-    if not host:
-        return ""
-    return f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
-
-
-def _key(spec: Node, provider: str) -> ValueFrom | None:
-    secret, key = spec.get("apiKeySecret", text), spec.get("apiKeySecretKey", text)
-    if key and not secret:
-        spec.wrong("needs apiKeySecret, which names the Secret", "apiKeySecretKey")
-    if secret and not key and provider in PROVIDERS:
-        spec.wrong("needs apiKeySecretKey, which names the key in the Secret", "apiKeySecret")
-    if not key:
-        return None
-    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.location("apiKeySecretKey"))
 
 
 _READERS: Mapping[str, Callable[[Node, str, str], AgentManifest | ModelManifest | ServerManifest | None]] = {
     "Agent": _agent,
-    "ModelConfig": _model,
-    "MCPServer": _command_server,
-    "RemoteMCPServer": _remote_server,
+    "ModelConfig": model,
+    "MCPServer": command_server,
+    "RemoteMCPServer": remote_server,
 }

@@ -54,7 +54,7 @@ def problems(
     file, name = file_and_name(target)
     found = read(file)
     runs = [f"{file}:{each.name}" for each in found.agents if each.type != "BYO"]
-    wrong, notes = [str(each) for each in found.problems], list[str]()
+    wrong, notes = [str(each) for each in found.problems], list(found.notes)
     try:
         for each in [target] if name or not runs else runs:
             more = agent_problems(load(each), options, hooks)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from hookline.engine.plain import mapping
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.source import Document, load_all
-from hookline.table import Findings, Node, pairs, text
+from hookline.table import Findings, Key, Node, Table, pairs, refuse_slips, text, unread
 
 # An object as the API server gives and takes it.
 Object: TypeAlias = dict[str, Any]
@@ -290,6 +290,8 @@ def named_objects(
                 node.wrong("is not an object; it must have apiVersion and kind")
             continue
         if is_apart(value):
+            if (metadata := node.mapping("metadata")) is not None:
+                METADATA.read(metadata)
             yield node, "", "", ""
             continue
         kind = node.get("kind", text, needed=f"it is one of {', '.join(kinds)}")
@@ -299,12 +301,30 @@ def named_objects(
         if metadata is None:
             node.wrong("metadata is missing; write metadata: {name: ...}")
             continue
+        METADATA.read(metadata)
         name, namespace = (names or _names)(kind, metadata)
         first = seen.setdefault((kind, namespace, name), node.source)
         if first != node.source:
             node.wrong(f"the {kind} {name!r} is in {first} already", "metadata", "name")
         elif name:
             yield node, kind, name, namespace
+
+
+def _known(*keys: str, **instead: str) -> Table:
+    return Table(dict.fromkeys(keys, Key(unread)), instead, unknown=refuse_slips)
+
+
+def head(**instead: str) -> Table:
+    """The keys of an object; `instead` has hints for wrong ones. What is below them is read by itself."""
+    return _known("apiVersion", "kind", "metadata", "spec", "status", **instead)
+
+
+METADATA = _known(
+    *("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"),
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "selfLink"),
+    *("deletionGracePeriodSeconds", "managedFields"),
+)
+_CORE = _known("apiVersion", "kind", "metadata", "type", "immutable", "data", "stringData", "binaryData")
 
 
 def _names(kind: str, metadata: Node) -> tuple[str, str]:
@@ -331,8 +351,11 @@ def api_version(value: Any) -> str:
     return given if isinstance(given, str) else ""
 
 
-def secret_values(node: Node) -> dict[str, str]:
-    """The texts of a Secret, plain and in base64."""
+def core_values(node: Node) -> dict[str, str]:
+    """The texts of a ConfigMap, or of a Secret, plain and in base64."""
+    _CORE.read(node)
+    if node.value.get("kind") == "ConfigMap":
+        return node.get("data", pairs, {})
     found: dict[str, str] = node.get("stringData", pairs, {})
     for key, value in node.get("data", pairs, {}).items():
         try:

@@ -12,7 +12,7 @@ from hookline.engine.point import Point
 from hookline.errors import meant
 from hookline.source import Wrong, without_lines
 from hookline.symphony.trackers import TRACKERS, reference
-from hookline.table import UNSET, InMapping, Key, Node, Table, split_command, warn
+from hookline.table import UNSET, InMapping, Key, Node, Table, split_command, unread, warn
 
 POINTS: Mapping[str, Point] = {
     "after_create": Point.WORKSPACE_START,
@@ -352,6 +352,9 @@ class _TrackerSection(_Section):
         provider = values.get("provider")
         if provider is not None and not isinstance(provider, Mapping):
             return super().__call__(node)
+        if provider:
+            known = TRACKERS.get(str(values.get("kind") or "folder"), TRACKERS["folder"])
+            _table(dict.fromkeys(known.settings, Key(unread)), {}).read(node.child("provider"))
         inner = dict(cast("Mapping[str, Any]", provider or {}))
         for key in _ONCE_BESIDE:
             if key in values:

@@ -83,8 +83,8 @@ def problems_of(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -
     policies = [policy for each in (file, *others) for policy in parse(text_of(each), each).policies]
     found.problems += _beyond_policy(manifests, policies)
     found.notes += [note for each in (*manifests.runs, *manifests.agents) for note in unbound(each)]
-    elsewhere = [note for each in manifests.runs for note in not_here(each)]
-    elsewhere += [note for each in manifests.agents for note in _of_cluster(each.elsewhere)]
+    elsewhere = [note for each in (*manifests.runs, *manifests.agents) for note in not_here(each)]
+    elsewhere += [note for pack in manifests.packs for note in _of_cluster(pack.elsewhere)]
     notes = [*manifests.notes, *map(str, found.notes), *dict.fromkeys(elsewhere)]
     return Problems([*map(str, manifests.problems), *map(str, found.problems)], notes)
 
@@ -230,13 +230,13 @@ def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Find
     return found
 
 
-def not_here(run: RunSpec) -> tuple[str, ...]:
-    """One sentence for each thing that the run asks for and only a cluster has."""
+def not_here(run: Instance) -> tuple[str, ...]:
+    """One sentence for each thing that a run or an agent asks for and only a cluster has."""
     keys = dict(run.elsewhere)
     if run.hooks.rbac:
         place = run.hooks.place
         keys["rbac"] = place._replace(key=f"{place.key}.rbac" if place.key else "rbac")
-    if run.mode == "server":
+    if isinstance(run, RunSpec) and run.mode == "server":
         keys["mode"] = run.place
     return tuple(_of_cluster(keys))
 

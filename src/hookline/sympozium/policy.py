@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, UsageError, meant
 from hookline.options import KUBERNETES
 from hookline.sympozium.types import Instance, RunSpec
 from hookline.table import (
@@ -22,7 +22,6 @@ from hookline.table import (
     Node,
     Table,
     flag,
-    meant,
     refuse_slips,
     text,
     texts,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hookline.errors import FileError
+from hookline.errors import FileError, meant
 from hookline.kube import objects
 from hookline.source import Wrong, load_all
 from hookline.sympozium import types
@@ -27,8 +27,6 @@ from hookline.table import (
     Table,
     filled,
     flag,
-    ignore,
-    meant,
     pairs,
     refuse_slips,
     text,
@@ -41,10 +39,8 @@ _DOMAIN = "sympozium.ai/"
 THINKING = ("off", "low", "medium", "high")
 NO_TASK = "spec.task is required and must not be empty: a text, or a mapping with mode, tool and parameters"
 _OF_THE_CLUSTER = ("SkillPack", "SympoziumSchedule", "Model", "MCPServer")
-_POD_PARTS = ("tolerations", "volumes", "volumeMounts")
-_RUN_ELSEWHERE = ("parent", "sandbox", "agentSandbox", "skills", "imagePullSecrets", *_POD_PARTS, "backend")
-_AGENT_ELSEWHERE = ("sandbox", "agentSandbox", "subagents", "nodeSelector", "tolerations")
-_MEMBER_ELSEWHERE = ("skills", "schedule", "memory", "channels", "webEndpoint", "mcpServers", "subagents")
+_OF_CLUSTERS = ("agentSandbox", "skills", "imagePullSecrets")
+"""Keys that are read, and have an effect on a cluster only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +62,7 @@ class Pack:
     enabled: bool = True
     members: tuple[Persona, ...] = ()
     place: Location = field(default=Location(""), compare=False)
+    elsewhere: Mapping[str, Location] = field(default_factory=dict[str, Location], compare=False)
 
 
 class RunManifests(NamedTuple):
@@ -77,8 +74,12 @@ class RunManifests(NamedTuple):
     policies: tuple[Policy, ...] = ()
     secrets: Mapping[str, Mapping[str, str]] = {}
     problems: tuple[FileError, ...] = ()
-    notes: tuple[str, ...] = ()
+    remarks: tuple[FileError, ...] = ()
     file: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(map(str, self.remarks))
 
     @property
     def agents(self) -> tuple[Instance, ...]:
@@ -118,7 +119,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
             fragments += made[-1] is not None
         else:
             metadata = node.mapping("metadata")
-            secrets[metadata.get("name", text) if metadata else ""] = objects.secret_values(node)
+            secrets[metadata.get("name", text) if metadata else ""] = objects.core_values(node)
     return RunManifests(
         runs=tuple(each for each in made if isinstance(each, RunSpec)),
         instances=tuple(each for each in made if type(each) is Instance),
@@ -126,14 +127,18 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
         policies=tuple(each for each in made if isinstance(each, Policy)),
         secrets=secrets,
         problems=tuple(findings.problems),
-        notes=tuple(map(str, findings.notes)),
+        remarks=tuple(findings.notes),
         file=str(file),
     )
 
 
-def elsewhere(node: Node, keys: Iterable[str]) -> dict[str, Location]:
-    """Where those of the keys stand that only a cluster heeds."""
-    return {key: node.location(key) for key in keys if node.of_mapping.get(key)}
+def elsewhere(node: Node, table: Table) -> dict[str, Location]:
+    """Where those of the keys stand that have no effect on one machine."""
+    return {
+        name: node.location(name)
+        for name, key in table.keys.items()
+        if (key.read is unread or name in _OF_CLUSTERS) and node.of_mapping.get(name)
+    }
 
 
 def as_it_is(node: Node, values: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
@@ -186,6 +191,18 @@ def _tools(node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "places": places}
 
 
+def _remark(node: Node) -> Any:
+    """A text for people."""
+    text(node)
+    return UNSET
+
+
+def _not_used(node: Node) -> Any:
+    if node.value:
+        node.note("is not used here")
+    return UNSET
+
+
 def _unheeded(*keys: str) -> dict[str, Key]:
     """Keys that are known and have no effect on one machine."""
     return dict.fromkeys(keys, Key(unread))
@@ -194,7 +211,7 @@ def _unheeded(*keys: str) -> dict[str, Key]:
 def _listed(key: str) -> InList:
     """A list of mappings of which one key counts."""
     return InList(
-        Table({key: Key(text)}, unknown=ignore),
+        Table({key: Key(text)}, unknown=refuse_slips),
         lambda _, values: values.get(key) or None,
         f"- {key}: ...",
     )
@@ -213,12 +230,12 @@ _MODEL = Table(
         "provider": Key(text),
         # Read by itself, after the others: it is not needed beside a modelRef.
         "model": Key(unread),
+        **dict.fromkeys(("providerHeadersSecretRef", "nodeSelector"), Key(_not_used)),
         "baseURL": Key(text, field="base_url"),
         "thinking": Key(word(*THINKING)),
         "authSecretRef": Key(text, field="auth_secret"),
         "modelRef": Key(text, field="ref"),
         "providerHeaders": Key(pairs, field="headers"),
-        **_unheeded("providerHeadersSecretRef", "nodeSelector"),
     },
     {
         "name": "; did you mean model?",
@@ -233,7 +250,7 @@ _SANDBOX = Table(
         "runtimeClass": Key(text, field="runtime_class"),
         "runtimeClassName": Key(text, field="runtime_class"),
         "warmPoolRef": Key(text, field="warm_pool"),
-        "resources": Key(unread),
+        "resources": Key(_not_used),
     },
     unknown=refuse_slips,
 )
@@ -241,7 +258,9 @@ _TOOLS = Table(
     {"allow": Key(texts, field="tools_allowed"), "deny": Key(texts, field="tools_denied")},
     unknown=refuse_slips,
 )
-_AUTH = Table({"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=ignore)
+_AUTH = Table(
+    {"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=refuse_slips
+)
 
 _IN_MODEL = Key(_model, inner=_MODEL)
 _IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
@@ -328,7 +347,8 @@ _MEMBER = Table(
         "skills": Key(texts),
         "toolPolicy": _IN_TOOLS,
         "lifecycle": IN_LIFECYCLE,
-        **_unheeded("displayName", "schedule", "memory", "channels", "webEndpoint"),
+        "displayName": Key(_remark),
+        **_unheeded("schedule", "memory", "channels", "webEndpoint"),
         **_unheeded("mcpServers", "subagents", *_OF_CHANNELS),
     },
     _UNDER_LIFECYCLE,
@@ -346,13 +366,13 @@ PACK = Table(
         "modelRef": Key(text, field="ref"),
         "agentSandbox": _IN_SANDBOX,
         "policyRef": _IN_POLICY,
-        **_unheeded("description", "category", "version", "taskOverride", "skillParams"),
+        **dict.fromkeys(("description", "category", "version"), Key(_remark)),
+        **_unheeded("taskOverride", "skillParams"),
         **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
         **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
     },
     unknown=refuse_slips,
 )
-_INSTANCE_ELSEWHERE = tuple(key for key in INSTANCE.keys if key not in ("agents", "authRefs", "policyRef"))
 SPECS: Mapping[str, Table] = {
     "AgentRun": RUN,
     **dict.fromkeys(("Agent", "SympoziumInstance"), INSTANCE),
@@ -361,11 +381,7 @@ SPECS: Mapping[str, Table] = {
 }
 """The kinds that are read, and the keys under `spec` of each."""
 KINDS = tuple(SPECS)
-HEAD = Table(
-    dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"), Key(unread)),
-    {"lifecycle": ": it belongs under spec"},
-    unknown=refuse_slips,
-)
+HEAD = objects.head(lifecycle=": it belongs under spec")
 
 
 def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | None:
@@ -373,6 +389,7 @@ def _fragment(node: Node, file: str | PathLike[str], number: int) -> RunSpec | N
     name = re.sub(r"[^a-z0-9]+", "-", Path(file).stem.lower())[:50].strip("-") or "run"
     name = name if not number else f"{name}-{number + 1}"
     node.note(f"has no apiVersion and kind; it is read as the AgentRun {name!r}")
+    HEAD.read(node)
     spec = node.mapping("spec")
     return _run(node, spec, name, "default") if spec is not None else None
 
@@ -386,7 +403,7 @@ def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | 
         return None
     default, inner = values.pop("agents")
     first = (values.pop("auth", ()) or (("", ""),))[0]
-    where = {**elsewhere(spec, _INSTANCE_ELSEWHERE), **elsewhere(default, _AGENT_ELSEWHERE)}
+    where = {**elsewhere(spec, INSTANCE), **elsewhere(default, _AGENT)}
     return Instance(
         name=name,
         namespace=namespace,
@@ -416,6 +433,7 @@ def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
         sandbox=values.get("sandbox"),
         policy=values.get("policy", ""),
         places={POLICY_REF: spec.location(POLICY_REF)},
+        elsewhere=elsewhere(spec, PACK),
     )
     for each, inner in values.get("members", ()):
         member = _member(shared, each, inner, excluded)
@@ -436,6 +454,7 @@ def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
         enabled=values.get("enabled", kind == "PersonaPack"),
         members=tuple(members.values()),
         place=node.location(),
+        elsewhere=shared.elsewhere,
     )
 
 
@@ -466,7 +485,7 @@ def _run(_node: Node, spec: Node, name: str, namespace: str) -> RunSpec:
         name=name,
         namespace=namespace,
         place=spec.location(),
-        elsewhere=elsewhere(spec, _RUN_ELSEWHERE),
+        elsewhere=elsewhere(spec, RUN),
         **values.pop("tools", {}),
         **values,
     )
@@ -486,7 +505,7 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
         name=name,
         model=_member_model(pack.model or ModelSpec(), values),
         place=node.location(),
-        elsewhere=elsewhere(node, _MEMBER_ELSEWHERE),
+        elsewhere={**pack.elsewhere, **elsewhere(node, _MEMBER)},
         **{**tools, "places": {**pack.places, **tools.get("places", {})}},
         **values,
     )

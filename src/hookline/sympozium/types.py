@@ -20,7 +20,6 @@ from hookline.table import (
     Table,
     duration,
     flag,
-    ignore,
     refuse_slips,
     text,
     texts,
@@ -330,7 +329,7 @@ _SECRET_REF = Table(
     },
     unknown=refuse_slips,
 )
-_VALUE_FROM = Table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))}, unknown=ignore)
+_VALUE_FROM = Table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))}, unknown=refuse_slips)
 _ENV = Table(
     {
         "name": Key(text, needed="it is the variable"),

@@ -26,7 +26,7 @@ from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
 from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen
 from hookline.sympozium.policy import POLICY_REF
-from hookline.sympozium.read import parse
+from hookline.sympozium.read import RunManifests, parse
 from hookline.sympozium.resolve import run_of, with_provider
 from hookline.sympozium.run.agent import ended, from_output
 from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec
@@ -122,13 +122,17 @@ def frozen_of(run: Mapping[str, Any], *others: Mapping[str, Any] | None) -> str:
     return json.dumps([bare(each) for each in (run, *others) if each is not None], ensure_ascii=False)
 
 
-@lru_cache(maxsize=512)
-def spec_of(frozen: str) -> RunSpec:
-    """The run of frozen manifests, with all that it takes from its instance; a FileError lists their problems."""
+def manifests_of(frozen: str) -> RunManifests:
     documents = cast("list[dict[str, Any]]", json.loads(frozen))
     run = documents[0]
     name = f"{run.get('kind')} {run.get('metadata', {}).get('name')}"
-    manifests = parse(json.dumps({"kind": "List", "items": documents}, ensure_ascii=False), name)
+    return parse(json.dumps({"kind": "List", "items": documents}, ensure_ascii=False), name)
+
+
+@lru_cache(maxsize=512)
+def spec_of(frozen: str) -> RunSpec:
+    """The run of frozen manifests, with all that it takes from its instance; a FileError lists their problems."""
+    manifests = manifests_of(frozen)
     if manifests.problems:
         raise FileError(problem_text(*manifests.problems), file=manifests.problems[0].file)
     return with_provider(run_of(manifests))

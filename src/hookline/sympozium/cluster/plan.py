@@ -104,7 +104,8 @@ def _begun(world: World) -> Plan:
     record = Record(frozen=frozen)
     if refused := world.refused.get(f"{objects.SECRET.kind}/{names(spec.name).record}"):
         return _failed(world, refused)
-    told = [observation.problem_text(each) for each in unheeded(spec)]
+    remarks = observation.manifests_of(frozen).remarks
+    told = [observation.problem_text(each) for each in (*remarks, *unheeded(spec))]
     told += left_to_agent(spec) if world.settings.agent_command else ()
     notes = [Note("Warning", "NotHeeded", each) for each in told]
     # The first phase is shown before anything can run, however late the next plan is.
