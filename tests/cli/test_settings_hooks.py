@@ -73,3 +73,65 @@ def test_a_run_that_ends_at_its_limit_of_steps_without_an_answer_exits_with_1(ar
     )
     assert done.returncode == 1
     assert told in flat(done.stderr)
+
+
+TWO_FILES = [("Bash|bash", "Bash|bash"), ("bash", "write_file")]
+
+
+@pytest.mark.parametrize("matchers", TWO_FILES)
+def test_the_same_command_in_two_settings_files_runs_once(hookline, matchers):
+    """The limit does not make it another command, and what either file matches is matched."""
+    (hookline.folder / "coder.py").write_text(AGENT + WRITER)
+    files = []
+    for number, matcher in enumerate(matchers):
+        handler = {"type": "command", "command": "cat >> calls", "timeout": 5 + number}
+        group = {"matcher": matcher, "hooks": [handler]}
+        files.append(f"settings{number}.json")
+        (hookline.folder / files[-1]).write_text(json.dumps({"hooks": {"PreToolUse": [group]}}))
+    done = hookline("run", "coder.py:agent", "go", *(word for file in files for word in ("--hooks", file)))
+    called = [each["tool_name"] for each in lines(hookline.folder, "calls")]
+    assert called == (["bash"] if matchers[0] == matchers[1] else ["bash", "write_file"])
+    assert "it runs once" in flat(done.stderr)
+
+
+WRITER = """
+calls = [
+    {"tools": [{"name": "bash", "arguments": {"command": "true"}}]},
+    {"tools": [{"name": "write_file", "arguments": {"path": "made", "content": "x"}}]},
+]
+agent = Agent(id="a", model=Scripted([*calls, "done"]), tools=["bash", "write_file"])
+"""
+
+DENIED = [
+    ("Bash", "bash", {"command": "touch made"}),
+    ("Bash(touch:*)", "bash", {"command": "true && touch made"}),
+    ("Bash(touch *)", "bash", {"command": "touch made"}),
+    ("Write(./made)", "write_file", {"path": "x/../made", "content": "x"}),
+    ("Edit", "write_file", {"path": "made", "content": "x"}),
+    ("mcp__files__put", "put", {"name": "made"}),
+    ("mcp__files", "put", {"name": "made"}),
+]
+TOOLS = """
+@tool(kind="mcp")
+def put(name: str):
+    open(name, "w").close()
+"""
+
+
+@pytest.mark.parametrize(("rule", "name", "arguments"), DENIED)
+@pytest.mark.parametrize("denied", [True, False])
+def test_permissions_deny_holds_for_our_own_agent(around, tmp_path, rule, name, arguments, denied):
+    turn = {"tools": [{"name": name, "arguments": arguments}]}
+    agent = f'{TOOLS}\nagent = Agent(id="a", model=Scripted([{turn!r}, "done"]), tools=["bash", "write_file", put])'
+    rules = [rule] if denied else ["Bash(rm:*)", "Write(./other)", "mcp__files__get"]
+    done = around(agent, {}, permissions={"deny": rules})
+    assert (tmp_path / "made").exists() is not denied
+    assert (f"denied by the rule {rule}" in flat(done.stderr)) is denied
+
+
+def test_a_rule_that_cannot_be_read_or_is_not_enforced_is_named(around, hookline):
+    around('agent = Agent(id="a", model=turns())', {}, permissions={"deny": ["Bash(", 3], "ask": ["Bash"]})
+    said = hookline("check", "settings.json").stdout
+    assert "settings.json:1: permissions.deny[0]: is 'Bash('; it must be a rule such as" in flat(said)
+    assert "permissions.deny[1]: is 3" in flat(said)
+    assert "permissions.ask is not enforced here" in flat(said)

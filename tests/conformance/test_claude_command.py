@@ -1123,7 +1123,7 @@ def test_what_is_only_odd_is_noted():
     assert [note.partition(": ")[2] for note in found.notes] == [
         "no tool of Claude Code is called 'Bas'; did you mean 'Bash'?",
         "no tool of Claude Code is called 'mcp__demo'; to match every tool of that server write 'mcp__demo__.*'",
-        "'timeOut' is not a key here and is ignored; did you mean 'timeout'?",
+        "'timeOut' is not a key here and is ignored; did you mean timeout?",
     ]
 
 

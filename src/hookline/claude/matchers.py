@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from hookline.engine.hook import HookDeclaration, Matcher
 from hookline.errors import UsageError
 from hookline.matcher import pattern
 
+_PATHS = ("file_path", "path", "notebook_path")
 _EXACT = re.compile(r"[A-Za-z0-9_]+(?:\s*[|,]\s*[A-Za-z0-9_]+)*\s*")
 _RULE = re.compile(r"([A-Za-z][A-Za-z0-9_*-]*)(?:\((.*)\))?", re.DOTALL)
 
@@ -105,6 +107,28 @@ def applies(rule: str, tool: str, given: Any) -> bool:
     texts = [value for value in values.values() if isinstance(value, str)]
     path = values.get(known.keys.get("path", ""))
     return any(_fits_path(inner, text) for text in ([path] if isinstance(path, str) else texts))
+
+
+def denied_by(rules: Iterable[str], facts: Facts, given: Any) -> str | None:
+    """The first rule that matches a call of any client or of our own agent, whose tools are known by their kind."""
+    values = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
+    if path is not None:
+        # As it was written, and where it leads: `x/../.env` is `.env`.
+        values = {**values, "file_path": os.path.normpath(os.path.expanduser(path))}
+    home, tool = os.path.expanduser("~"), facts.current_tool or ""
+    for rule in rules:
+        name, _ = rule_parts(rule)
+        kind = tool_named(name).kind
+        if kind == facts.tool_kind == "mcp" and not tool.startswith("mcp__"):
+            # Our own agent's tools have no server in their names, so the rule is for the tool of any server.
+            matches = fnmatchcase(tool, name.split("__", 2)[2] if name.count("__") > 1 else "*")
+        else:
+            named = name if kind == facts.tool_kind and kind != "other" else tool
+            matches = applies(rule.replace("(~/", f"({home}/"), named, values)
+        if matches:
+            return rule
+    return None
 
 
 def rule_parts(rule: str) -> tuple[str, str | None]:

@@ -16,7 +16,9 @@ from hookline.claude.events import EVENTS, meant, point_of
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.claude.settings_file import load_json
 from hookline.engine.hook import HookDeclaration, OnError
+from hookline.engine.point import Point
 from hookline.errors import FileError, UsageError
+from hookline.errors import meant as meant_word
 from hookline.hookfile.read import HookFile
 from hookline.source import Wrong, key_of, without_lines
 from hookline.table import Findings, Key, Node, Reader, Table, unread
@@ -49,6 +51,7 @@ def declared(text: str, file: str | PathLike[str]) -> HookFile:
         if settings.value.get("disableAllHooks") is True:
             _note(settings, "disableAllHooks is true; no hook here runs", "disableAllHooks")
             found = []
+        found = [*_denied(settings), *found]
     hooks, repeated = once(found)
     return HookFile(hooks, tuple(findings.problems), (*map(str, findings.notes), *repeated))
 
@@ -62,7 +65,7 @@ def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...],
     found: dict[str, HookDeclaration] = {}
     notes: list[str] = []
     for hook in hooks:
-        same = json.dumps([hook.kind, dict(hook.params)], sort_keys=True, default=str)
+        same = identity(hook)
         first = found.get(same)
         if first is None:
             found[same] = hook
@@ -71,6 +74,11 @@ def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...],
         strictest = OnError.BLOCK if OnError.BLOCK in (first.on_error, hook.on_error) else first.on_error
         found[same] = replace(first, match=_either(first.match, hook.match), on_error=strictest)
     return tuple(found.values()), tuple(notes)
+
+
+def identity(hook: HookDeclaration) -> str:
+    """The same text for the same command, for which its limit and its matcher do not count."""
+    return json.dumps([hook.kind, dict(hook.params)], sort_keys=True, default=str)
 
 
 def _either(one: Any, other: Any) -> str | None:
@@ -113,6 +121,38 @@ def _hooks(settings: Node) -> Iterator[HookDeclaration]:
             listed.wrong(f"is {_kind(listed.value)}; it must be a list of groups {_GROUP}")
         for group in listed.items() if event in EVENTS else ():
             yield from _in_group(event, group)
+
+
+def _denied(settings: Node) -> Iterator[HookDeclaration]:
+    """The rules of `permissions.deny` as one hook, which refuses the calls that a rule is for."""
+    permissions = settings.of_mapping.get("permissions")
+    if permissions is None:
+        return
+    if not isinstance(permissions, dict):
+        settings.wrong(f"is {_kind(permissions)}; it must be an object with 'deny'", "permissions")
+        return
+    node = settings.child("permissions")
+    if node.of_mapping.get("ask"):
+        _note(node, "permissions.ask is not enforced here: no call is asked about because of it", "ask")
+    listed = node.of_mapping.get("deny")
+    if listed is not None and not isinstance(listed, list):
+        node.wrong(f"is {_kind(listed)}; it must be a list of rules such as 'Bash(git push:*)'", "deny")
+    rules: list[str] = []
+    for each in node.child("deny").items() if isinstance(listed, list) else ():
+        try:
+            rule_parts(each.value if isinstance(each.value, str) else "")
+            rules.append(str(each.value))
+        except UsageError:
+            each.wrong(f"is {each.value!r}; it must be a rule such as 'Bash(git push:*)' or 'Read(./.env)'")
+    if rules:
+        yield HookDeclaration(
+            name="permissions.deny",
+            points=(Point.TOOL_START,),
+            kind="permissions",
+            params={"event": "PreToolUse", "deny": rules},
+            on_error=OnError.BLOCK,
+            source=node.child("deny").source,
+        )
 
 
 def _in_group(event: str, group: Node) -> Iterator[HookDeclaration]:
@@ -178,9 +218,7 @@ def _note(node: Node, message: str, *inner: str | int) -> None:
 
 
 def _odd_key(node: Node, name: str, table: Table) -> None:
-    near = get_close_matches(name.lower(), table.keys, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(table.keys))}"
-    _note(node, f"{name!r} is not a key here and is ignored; {hint}", name)
+    _note(node, f"{name!r} is not a key here and is ignored{meant_word(name, sorted(table.keys))}", name)
 
 
 def _match(event: str, group: Node) -> str | None:

@@ -72,6 +72,8 @@ class Hook:
     limits_itself: bool = False
     last_word: bool = False
     defaults: Mapping[Point, OnError] | None = None
+    same: str | None = None
+    """Hooks that have the same text here are one, whatever files declare it: it runs once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from hookline.claude.matchers import selector
+from hookline.claude.matchers import denied_by, selector
 from hookline.claude.payload import (
     argv_of,
     command_of,
@@ -25,8 +25,11 @@ from hookline.claude.payload import (
     when_of,
     when_text,
 )
+from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
+from hookline.engine.plain import plain
 from hookline.engine.point import Point
+from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import FileError, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
@@ -114,11 +117,28 @@ def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
         if not file.endswith(".json"):
             refuse_mistakes(file, len(loaded.problems))
         for hook in loaded.hooks:
-            twin = next((other for other in found if other.name == hook.name), None)
+            first = next((other for other in found if hook.same and other.same == hook.same), None)
+            twin = first or next((other for other in found if other.name == hook.name), None)
             if twin is not None:
-                warn(f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice")
-        found += loaded.hooks
+                times = "twice" if first is None else "once"
+                warn(f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs {times}")
+            if first is None:
+                found.append(hook)
+            else:
+                found[found.index(first)] = _together(first, hook)
     return found
+
+
+def _together(first: Hook, other: Hook) -> Hook:
+    """The same hook of two files as one: for all that either is for, and as strict as the stricter."""
+    strictest = OnError.BLOCK if OnError.BLOCK in (first.on_error, other.on_error) else first.on_error
+    matchers = [hook.match for hook in (first, other) if hook.match is not None]
+    text = first.match_text if first.match_text == other.match_text else None
+
+    def match(facts: Facts) -> bool:
+        return any(each(facts) for each in matchers)
+
+    return replace(first, match=match, match_text=text, on_error=strictest)
 
 
 def attached(file: Path, runner: Runner) -> Attached:
@@ -207,7 +227,14 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
         on_error=declared.on_error,
         source=declared.source,
         defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
+        same=_identity(declared) if foreign else None,
     )
+
+
+def _identity(declared: HookDeclaration) -> str:
+    from hookline.claude.settings import identity
+
+    return identity(declared)
 
 
 def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:
@@ -239,6 +266,20 @@ def _command(declared: HookDeclaration, runner: Runner) -> Handler:
         if isinstance(runner, LocalRunner):
             runner = WarmRunner(runner, preload=params.get("preload", ()))
     return command_of(declared, runner)
+
+
+def _permissions(declared: HookDeclaration, _runner: Runner) -> Handler:
+    """The handler of `permissions.deny`: a rule beats every hook."""
+    rules = declared.params["deny"]
+
+    def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        facts, payload, _ = hook_context.given
+        rule = denied_by(rules, facts, plain(payload))
+        return (
+            CONTINUE if rule is None else HookResult.block(f"denied by the rule {rule} [{declared.source}]")
+        )
+
+    return handler
 
 
 def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
@@ -300,6 +341,7 @@ _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
     "shell": shell_of,
     "http": _http,
     "image": _image,
+    "permissions": _permissions,
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""
