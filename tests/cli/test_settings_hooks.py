@@ -1,6 +1,9 @@
 """Hooks of Claude Code's settings around our own agent, as `hookline run` calls them."""
 
 import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +138,48 @@ def test_a_rule_that_cannot_be_read_or_is_not_enforced_is_named(around, hookline
     assert "settings.json:1: permissions.deny[0]: is 'Bash('; it must be a rule such as" in flat(said)
     assert "permissions.deny[1]: is 3" in flat(said)
     assert "permissions.ask is not enforced here" in flat(said)
+
+
+def test_what_a_session_start_hook_writes_to_its_env_file_reaches_later_shells(around, tmp_path):
+    done = around(
+        'agent = Agent(id="a", model=turns("echo $COLOUR $(basename $PWD) >> made"), tools=["bash"])',
+        {
+            "SessionStart": ["echo 'export COLOUR=blue' >> $CLAUDE_ENV_FILE"],
+            "PreToolUse": ["test -z \"$CLAUDE_ENV_FILE\" || { echo 'not here' >&2; exit 2; }"],
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made").read_text().split() == ["blue", tmp_path.name]
+
+
+def test_a_hook_reads_the_messages_of_the_session_without_secrets_in_its_transcript(
+    around, hookline, tmp_path
+):
+    hookline.environ["MY_TOKEN"] = "sesame-open-sesame"
+    copy = "python3 -c 'import json, sys; print(json.load(sys.stdin)[\"transcript_path\"])' > place; cat $(cat place)"
+    around(
+        'agent = Agent(id="a", model=turns("echo $MY_TOKEN"), tools=["bash"])',
+        {"PreToolUse": [f"{copy} > before"], "Stop": [f"{copy} > after"], "SessionStart": [copy]},
+    )
+    before, after = lines(tmp_path, "before"), lines(tmp_path, "after")
+    assert [each["type"] for each in before] == ["user", "assistant"]
+    assert [each["type"] for each in after] == ["user", "assistant", "tool", "assistant"]
+    assert after[0]["message"]["content"] == "go"
+    assert "sesame" not in json.dumps(after)
+    place = Path((tmp_path / "place").read_text().strip())
+    assert (place.parent.stat().st_mode & 0o777, place.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_run_without_command_hooks_has_no_transcript_and_prune_removes_one(around, hookline, tmp_path):
+    around('agent = Agent(id="a", model=turns())', {})
+    sessions = tmp_path / "home" / "sessions"
+    assert not sessions.exists()
+    around('agent = Agent(id="a", model=turns())', {"Stop": ["true"]})
+    assert len(list(sessions.iterdir())) == 1
+    with closing(sqlite3.connect(tmp_path / "home" / "journal.db")) as journal:
+        columns = [row[1] for row in journal.execute("PRAGMA table_info(run)")]
+        assert "ended" in columns, columns
+        journal.execute("UPDATE run SET ended = ended - 10 * 86400")
+        journal.commit()
+    assert "2 runs deleted" in hookline("prune", "--days", "1").stdout
+    assert list(sessions.iterdir()) == []

@@ -96,6 +96,12 @@ class Loop(AgentContext):
         else:
             self.messages.append(text_message("user", as_text(given)))
         self._hook_texts.extend(outcome.tell_model)
+        self._save()
+
+    def _save(self) -> None:
+        """Brings the transcript of the session up to date; an agent that is a tool has none."""
+        if self.inside.files is not None and not self.inside.parents:
+            self.inside.files.write(self.messages, self.inside.session_id)
 
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False
@@ -175,8 +181,10 @@ class Loop(AgentContext):
             reply = await self._reply(scope, [*messages, *told])
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
+            self._save()
             made = await self._make_calls(scope, reply.tool_calls)
             self.messages.extend(each.message() for each in made)
+            self._save()
             step = reply.step(number, (each.result() for each in made))
             self.steps.append(step)
             return step

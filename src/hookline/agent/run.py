@@ -25,6 +25,10 @@ from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import Outcome
 from hookline.errors import RunEnded, RunTimedOut
+from hookline.journal.session import SessionFiles
+
+_READERS = ("command", "shell", "http")
+"""The kinds of hooks that are given the path of the transcript."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class Session:
     messages: list[Message] = field(default_factory=list[Message])
     hook_texts: tuple[str, ...] = ()
     scope: OpenScope | None = None
+    files: SessionFiles | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def close(self) -> None:
@@ -91,6 +96,14 @@ class AgentExecution:
         result = context.answer_of(scope, ending)
         return replace(result, notices=tuple(context.notices))
 
+    def _files(self) -> SessionFiles | None:
+        """The files of the session, made where a command hook is there to read them."""
+        made = getattr(self.run.recorder.journal, "session_files", None)
+        hooks = (*self.arguments.hooks, *self.spec.hooks)
+        if self.session.files is None and made and any(hook.kind in _READERS for hook in hooks):
+            self.session.files = made(self.run.id)
+        return self.session.files
+
     def _context(self) -> AgentContext:
         inside = CurrentRun(
             run=self.run,
@@ -100,6 +113,7 @@ class AgentExecution:
             workspace=self.workspace,
             session_id=self.session.id,
             user_id=self.user_id,
+            files=self._files(),
         )
         config, pipeline = self.spec.configured(self.arguments), inside.pipeline(self.spec.hooks)
         return AgentContext(config, inside, pipeline, self.arguments)

@@ -21,6 +21,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Decided
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused
+from hookline.journal.session import SessionFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class CurrentRun:
     workspace: str | None = None
     session_id: str | None = None
     user_id: str | None = None
+    files: SessionFiles | None = None
     seen: HookCoverage = field(default_factory=HookCoverage)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
@@ -134,6 +136,8 @@ class CurrentRun:
             model=config.model,
             system_prompt=config.system_prompt,
             tools=config.tools,
+            transcript=self.files.transcript if self.files is not None else None,
+            env_file=self.files.variables if self.files is not None else None,
         )
         return {
             "workflow_id": config.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -208,7 +209,7 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
         shell = "bash" if shutil.which("bash", path=variables.get("PATH")) else "sh"
         order = Order(
             # With its name given, the runner does not look for missing scripts: a model is told the shell's own words.
-            argv=(shell, "-c", command, shell),
+            argv=(shell, "-c", f"{_set_by_hooks(ctx)}{command}", shell),
             cwd=_folder(ctx),
             env=variables,
             timeout=float(limit),
@@ -241,6 +242,12 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
         body=body,
         kind="shell",
     )
+
+
+def _set_by_hooks(ctx: WorkflowContext) -> str:
+    """The line that takes over what hooks wrote to CLAUDE_ENV_FILE; empty if none did."""
+    path = ctx.env_file
+    return f". {shlex.quote(path)}\n" if path and os.path.isfile(path) and os.path.getsize(path) else ""
 
 
 def _read_file(ctx: WorkflowContext, arguments: dict[str, Any]) -> str:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 PROJECT = "CLAUDE_PROJECT_DIR"
 """The variable of Claude Code that names the project's folder."""
+ENV_FILE = "CLAUDE_ENV_FILE"
+"""The variable that names the file whose lines are sourced before each later shell call."""
 MAIN_AGENT = {
     "claude": "claude-code",
     "codex": "codex",
@@ -159,7 +161,15 @@ def _process_of(declared: HookDeclaration, runner: Runner, argv: Sequence[str]) 
         cwd=params.get("cwd"),
         timeout=declared.timeout,
         background_keep=params.get("background") == "keep",
+        variables=_env_file if "event" in params else None,
     )
+
+
+def _env_file(context: HookContext) -> Json:
+    """CLAUDE_ENV_FILE of our own agent's session, at its start; the file of a client is inherited."""
+    workflow = context.facts.workflow
+    path = workflow.env_file if workflow is not None else None
+    return {ENV_FILE: path} if path and context.facts.point is Point.SESSION_START else {}
 
 
 def when_of(declared: HookDeclaration) -> Condition | None:
@@ -334,7 +344,7 @@ def _written(context: HookContext, cwd: str) -> Json:
     folder = facts.workflow.workspace if facts.workflow and facts.workflow.workspace else cwd
     written: Json = {
         "session_id": facts.session_id or facts.run_id,
-        "transcript_path": "",
+        "transcript_path": (facts.workflow.transcript if facts.workflow else None) or "",
         "cwd": folder,
         "permission_mode": "default",
         "hook_event_name": event,

@@ -89,7 +89,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowContext:
-    """The execution a hook or a tool runs in. `state` is scratch space shared by the whole run."""
+    """The execution a hook or a tool runs in. `state` is scratch space shared by the whole run.
+
+    `transcript` and `env_file` are files for command hooks, where the session has such: its messages, and the variables
+    for later shells.
+    """
 
     workflow_id: str
     execution_id: str = ""
@@ -108,6 +112,8 @@ class WorkflowContext:
     model: str | None = None
     system_prompt: str | None = None
     tools: tuple[str, ...] = ()
+    transcript: str | None = None
+    env_file: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self)

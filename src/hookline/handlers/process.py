@@ -48,19 +48,21 @@ def process_handler(
     cwd: str | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
     background_keep: bool = False,
+    variables: Callable[[HookContext], Mapping[str, str]] | None = None,
 ) -> Handler:
     """A handler that runs `argv`. Its hook is declared `limits_itself`: waiting for a free slot is not its time.
 
-    `env` is the whole environment before the `HOOKLINE_*` variables, None for ours. Without `decode` the exit code
+    `env` is the whole environment before the `HOOKLINE_*` variables, None for ours; `variables` are those of one call. Without `decode` the exit code
     alone counts, and output and errors are one.
     """
     argv = tuple(argv)
 
     async def handler(ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
+        own: Mapping[str, str] = variables(hook_context) if variables is not None else {}
         order = Order(
             argv=argv,
             cwd=folder(cwd, ctx),
-            env=environment(env, ctx, hook_context, cwd),
+            env={**environment(env, ctx, hook_context, cwd), **own},
             stdin=encode(hook_context),
             timeout=timeout,
             merge_stderr=decode is None,

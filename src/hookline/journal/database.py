@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hookline import files
 from hookline.errors import JournalError
+from hookline.journal.session import session_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -163,6 +164,7 @@ class Database:
         with transaction(self.connection):
             for table in ("record", "question", "run"):
                 self.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+        files.remove_tree(session_folder(Path(self.path), run_id))
 
     def _live_bytes(self) -> int:
         names = ("page_count", "freelist_count", "page_size")

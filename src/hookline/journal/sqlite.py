@@ -32,6 +32,7 @@ from hookline.errors import JournalError
 from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
+from hookline.journal.session import SessionFiles, session_folder
 
 if TYPE_CHECKING:
     import asyncio
@@ -141,6 +142,12 @@ class SqliteJournal:
         self.flush()
         gone, _ = self._database.prune(keep_days, keep_bytes)
         return gone
+
+    def session_files(self, run_id: str) -> SessionFiles | None:
+        """Files for the command hooks of a session; None where nothing but memory is kept, or no payloads are."""
+        if str(self.path) == IN_MEMORY or not self._encoding.payloads:
+            return None
+        return SessionFiles(session_folder(self.path, run_id), self._encoding.mask)
 
     def flush(self) -> None:
         """Commit what was noted; unlike a timed flush this waits, and raises errors."""
