@@ -203,7 +203,7 @@ print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updated
 
 
 def test_hooks_for_claudes_tools_hold_for_ours_by_their_kind(guarded):
-    hookline = guarded("shell: 'true'")
+    hookline = guarded("shell: 'true'", name="other.yaml")
     (hookline.folder / "writer.py").write_text(WRITER)
     (hookline.folder / "check.py").write_text(CHECK)
     command = f"{sys.executable} {hookline.folder}/check.py"

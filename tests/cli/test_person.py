@@ -81,20 +81,20 @@ def test_an_agent_cannot_approve_at_a_terminal(project, kind, lines, said):
     assert not approved(project)
 
 
-def test_no_answer_comes_from_a_process_without_a_terminal(project):
+def test_no_answer_comes_from_a_process_without_a_terminal(hookline):
     """Nor from the agent's own tool; the run waits on, and the person's answer holds."""
-    (project.folder / "asks.py").write_text(ASKS)
-    process = project.start("run", "asks.py", "x", "--ask", "journal")
-    while " waiting" not in project("runs").stdout:
+    (hookline.folder / "asks.py").write_text(ASKS)
+    process = hookline.start("run", "asks.py", "x", "--ask", "journal")
+    while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
     for word in ("approve", "rewrite"):
-        done = project(word, "last", *(["{}"] if word == "rewrite" else []))
+        done = hookline(word, "last", *(["{}"] if word == "rewrite" else []))
         assert done.returncode == 2
         assert f"hookline {word} is for a person at a terminal" in " ".join(done.stderr.split())
-    assert not (project.folder / "published").exists()
-    assert project.at_terminal("reject", "last", "not now").returncode == 0
+    assert not (hookline.folder / "published").exists()
+    assert hookline.at_terminal("reject", "last", "not now").returncode == 0
     process.communicate()
-    assert not (project.folder / "published").exists()
+    assert not (hookline.folder / "published").exists()
 
 
 ASKS = """
@@ -109,14 +109,14 @@ agent = Agent(id="asks", model=Scripted(script), tools=["bash"], on_tool_start=[
 """
 
 
-def test_a_guarded_agent_deletes_no_record(project):
-    project("run", "agent.py", "x")
-    project.environ["GEMINI_CLI"] = "1"
-    done = project("prune", "--days", "0")
+def test_a_guarded_agent_deletes_no_record(hookline):
+    hookline("run", "agent.py", "x")
+    hookline.environ["GEMINI_CLI"] = "1"
+    done = hookline("prune", "--days", "0")
     assert done.returncode == 2
     assert "hookline prune is not for an agent that hookline guards" in " ".join(done.stderr.split())
-    del project.environ["GEMINI_CLI"]
-    assert project("prune", "--days", "0").stdout == "1 run deleted\n"
+    del hookline.environ["GEMINI_CLI"]
+    assert hookline("prune", "--days", "0").stdout == "1 run deleted\n"
 
 
 def test_only_a_person_uninstalls(project):
