@@ -155,6 +155,28 @@ def test_other_events_are_subscribed_where_a_hook_stands_at_them(home):
     assert "BeforeModel" not in json.loads(home.file("gemini").read_text())["hooks"], "and goes with the hook"
 
 
+def test_check_tells_of_entries_that_do_not_do_for_the_hooks_of_the_file(home):
+    file, settings = home.folder / "hookline.yaml", home.file("claude-code", Place.USER)
+    file.write_text("hooks: []\n")
+    home.said("install", "claude-code", "--user")
+    assert "hookline install" not in home.said("check", "hookline.yaml")
+    file.write_text(
+        "hooks:\n  - {name: a, on: [x.claude.PermissionRequest, tool.end], shell: 'true', timeout: 1h}\n"
+    )
+    said = home.said("check", "hookline.yaml")
+    assert "hookline install claude-code --user" in said
+    assert "PermissionRequest" in said
+    home.said("install", "claude-code", "--user")
+    assert "hookline install" not in home.said("check", "hookline.yaml")
+    file.write_text("hooks: []\n")
+    before = settings.read_text()
+    home.said("install", "claude-code", "--user")
+    assert settings.read_text() == before, "another project may need it"
+    old = {"PreToolUse": [{"hooks": [{"type": "command", "command": "hookline answer PreToolUse"}]}]}
+    settings.write_text(json.dumps({"hooks": old}))
+    assert "PreToolUse" in home.said("check", "hookline.yaml")
+
+
 BROKEN = {
     "not on the PATH": (None, "pip install hookline; or remove its entries from"),
     "killed": ("#!/bin/sh\nkill -9 $$\n", "exit code 137"),

@@ -55,6 +55,13 @@ class Limited(Protocol):
     def timeout(self) -> float | None: ...
 
 
+class Standing(Limited, Protocol):
+    """A hook, declared or live."""
+
+    @property
+    def points(self) -> Iterable[Point | str]: ...
+
+
 class Client(NamedTuple):
     """A client: its settings files, its limits, its means to fail closed.
 

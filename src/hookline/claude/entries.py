@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import CALLERS
+from hookline.claude.clients import CLIENTS, Client, Place, Standing, limit_of
+from hookline.claude.events import CALLERS, point_of
 from hookline.claude.settings_file import (
     BOM,
     Insertion,
@@ -99,6 +100,48 @@ def _check(document: Document) -> None:
     for event, groups in cast("dict[str, Any]", hooks).items():
         if event in _EVENTS and not isinstance(groups, list):
             raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
+
+
+def wanted(client: Client, place: Place, hooks: Iterable[Standing], settings: Settings) -> dict[str, Handler]:
+    """The entries that these settings need for the hooks that hold, by event."""
+    standing = list(hooks)
+    points = {point for hook in standing for point in hook.points}
+    limit = limit_of(standing)
+    if place in (Place.USER, Place.MANAGED):
+        # Hooks of other projects may need what is there.
+        points |= {point_of(each.event, client.caller) for each in settings.entries()}
+        limit = max(
+            [limit, *(_seconds(client, each) for each in settings.entries() if each.event != "SessionEnd")]
+        )
+    return {event: client.handler(event, place, limit) for event in client.events(points)}
+
+
+def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -> Iterator[str]:
+    """Notes on settings whose entries are not enough for these hooks, or would let a call pass without hookline."""
+    standing = list(hooks)
+    for client in CLIENTS.values():
+        for place in Place:
+            file = client.file(place, folder, environ)
+            if file is None or not file.is_file():
+                continue
+            settings = read_settings(file)
+            had = {each.event: each for each in settings.entries()}
+            lacking = [
+                event
+                for event, handler in wanted(client, place, standing, settings).items()
+                if event not in had
+                or _seconds(client, had[event]) < handler["timeout"] // client.ticks
+                or ("/bin/sh" in handler["command"]) > ("/bin/sh" in had[event].handler["command"])
+            ]
+            if had and lacking:
+                option = "" if place is Place.PROJECT else f" --{place}"
+                again = f"hookline install {client.name}{option}"
+                yield f"{file}: the entries of hookline do not do for {', '.join(lacking)}; run: {again}"
+
+
+def _seconds(client: Client, entry: Entry) -> int:
+    limit = entry.handler.get("timeout")
+    return int(limit) // client.ticks if isinstance(limit, int | float) else 0
 
 
 def add_entries(settings: Settings, handlers: Mapping[str, Handler]) -> Settings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.clients import CLIENTS, Client, Place, client_named, fails_closed, limit_of
+from hookline.claude.clients import CLIENTS, Client, Place, client_named, fails_closed
 from hookline.claude.codex_trust import forget, trust
 from hookline.claude.entries import (
     Handler,
@@ -16,6 +16,7 @@ from hookline.claude.entries import (
     make_folder,
     read_settings,
     take_entries_out,
+    wanted,
 )
 from hookline.cli.project import FIRST, Report, approve_by
 from hookline.cli.proof import PROVED, prove
@@ -71,13 +72,14 @@ def install(options: InstallOptions) -> int:
     target, report = _target(options), Report(options.json)
     settings, elsewhere = read_settings(target.file), _elsewhere(target)
     wrote = _write_user_file(report) if target.place is Place.USER else None
-    wanted = _wanted(target)
+    hooks = [hook for source in found([target.folder], os.environ) for hook in _hooks(Path(source.file))]
+    needed = wanted(target.client, target.place, hooks, settings)
     had = [(each.event, each.handler) for each in settings.entries()]
     # Where wider settings have it, this file is left alone, so that everything runs once.
     alone = bool(elsewhere) and not had
-    changed = dict(each for each in wanted.items() if each not in had)
-    if not alone and (changed or len(had) != len(wanted)):
-        settings = add_entries(settings, wanted)
+    changed = dict(each for each in needed.items() if each not in had)
+    if not alone and (changed or len(had) != len(needed)):
+        settings = add_entries(settings, needed)
         report(f"wrote {target.file}")
         _tell_events(target, changed, report)
     elif had:
@@ -164,16 +166,6 @@ def _told_elsewhere(target: _Target, place: Place, other: Settings, *, alone: bo
         return f"{target.file}: not changed, because {there}; everything runs once"
     remove = f"hookline uninstall {target.words(target.place)}"
     return f"{there}: a call that both ask about is answered once; to have one entry: {remove}"
-
-
-def _wanted(target: _Target) -> dict[str, Handler]:
-    """The entries for the hooks that hold here, and for those that may be added to their files later."""
-    hooks = [hook for source in found([target.folder], os.environ) for hook in _hooks(Path(source.file))]
-    points = {point for hook in hooks for point in hook.points}
-    limit = limit_of(hooks)
-    return {
-        event: target.client.handler(event, target.place, limit) for event in target.client.events(points)
-    }
 
 
 def _hooks(file: Path) -> tuple[HookDeclaration, ...]:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hookline.engine.hook import Hook, HookDeclaration
 from hookline.errors import FileError
+from hookline.hookfile.trust import FILE
 from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES
 from hookline.terminal import Problems
@@ -34,7 +35,9 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Pro
     from hookline.hookfile.attach import load_hooks
 
     found = load_hooks(target)
-    return Problems(found.all_problems(), [*_names_few_have(found.declared), *_unapproved(Path(target))])
+    declared = found.declared
+    notes = [*_names_few_have(declared), *_unapproved(Path(target)), *_stale(Path(target), declared)]
+    return Problems(found.all_problems(), notes)
 
 
 def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
@@ -48,6 +51,18 @@ def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
             callers, kind = ", ".join(caller for caller, _ in missing), missing[0][1]
             said = f"hook {hook.name}: match {hook.match!r} fits no tool of {callers}"
             yield f"{hook.source}: {said}; match: kind:{kind} fits theirs too"
+
+
+def _stale(file: Path, declared: Sequence[HookDeclaration]) -> list[str]:
+    """Notes on clients that are not told to ask about all of a file's hooks, or not as they should be."""
+    from hookline.claude.entries import stale
+
+    if file.name != FILE:
+        return []
+    try:
+        return list(stale(file.parent, declared, os.environ))
+    except FileError as exc:
+        return [f"hookline is not asked: {exc}"]
 
 
 def _no_agent(options: ExplainOptions | TryOptions | RunOptions | ServeOptions) -> NoReturn:
