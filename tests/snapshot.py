@@ -38,6 +38,7 @@ VARIES = (
     (r"\bbegan +took\b", "began  took"),
     (rf"(?<=  ){TOOK}(?=  |$)", "<took>"),  # in a tree
     (rf"\bduration={NUMBER}s\b", "duration=<took>"),
+    (r"\(\S+, process \d+, calls\b", "(<client>, process <pid>, calls"),
 )
 # What is written is compared too: JSON in another form than these stays as it is.
 ENCODERS = [

@@ -318,9 +318,11 @@ def test_a_project_is_set_up_and_cleared_with_the_same_words(project):
     project.run("answer", cwd="new", **asked)
     project.run("trust", cwd="new", terminal=True)
     project.run("answer", cwd="new", **asked)
-    project.run("install", "claude-code", cwd="new")
-    project.note(".claude/settings.json", (project.folder / "new/.claude/settings.json").read_text())
-    project.run("uninstall", "claude-code", cwd="new", terminal=True)
+    project.run("install", "claude-code", "--local", cwd="new")
+    project.note(
+        ".claude/settings.local.json", (project.folder / "new/.claude/settings.local.json").read_text()
+    )
+    project.run("uninstall", "claude-code", "--local", cwd="new", terminal=True)
     project.run("install", "emacs", cwd="new")
     same({"project.txt": project.text()})
 
