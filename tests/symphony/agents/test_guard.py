@@ -80,7 +80,8 @@ def answered(command, caller="codex", call="git push --force", **more):
 
 def test_an_agent_is_told_of_the_events_at_which_a_hook_stands_and_no_others(made):
     guard = made({"hookline.yaml": HOOKS})
-    assert list(guard.events("codex")) == ["PreToolUse", "PostToolUse", "Stop", "SubagentStop"]
+    names = ["PreToolUse", "PostToolUse", "PreModelRequest", "Stop", "SubagentStop"]
+    assert list(guard.events("codex")) == names
     names = ["PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop"]
     assert list(guard.events("claude")) == names
 
@@ -185,9 +186,9 @@ def test_an_agent_that_cannot_be_given_the_guard_runs_without_it_and_that_is_tol
     "agent", [AgentSettings(kind="codex"), AgentSettings(kind="command", command=("claude", "-p"))]
 )
 def test_what_an_agent_has_no_event_for_is_told(made, agent):
-    [told] = made({"hookline.yaml": HOOKS}).blind(agent)
+    [told] = made({"hookline.yaml": HOOKS.replace("model.start", "step.start")}).blind(agent)
     assert "has no event for this" in told
-    assert told.endswith("these hooks see nothing of it: at-the-model (model.start)")
+    assert told.endswith("these hooks see nothing of it: at-the-model (step.start)")
 
 
 def test_the_built_in_agent_has_all_hooks_around_it(made):
@@ -233,7 +234,7 @@ def test_a_guard_is_in_force_where_every_command_of_it_is_trusted_and_on(change,
 
 def test_the_commands_of_all_events_are_found(made):
     events = made({"hookline.yaml": HOOKS}).events("codex")
-    assert len(commands_in(events)) == 4
+    assert len(commands_in(events)) == 5
 
 
 WORKFLOW = """---
