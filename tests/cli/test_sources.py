@@ -146,6 +146,7 @@ spec: {type: Declarative, declarative: {systemMessage: x}}
         ("run.yaml", AGENTRUN),
         ("agent.yaml", KAGENT),
     ],
+    ids=["pyagent", "symphony", "sympozium", "kagent"],
 )
 def test_explain_shows_the_projects_hooks_for_every_system(project, name, text):
     (project.folder / "below" / name).write_text(text)
@@ -175,10 +176,10 @@ def test_a_projects_file_that_cannot_be_sent_to_a_cluster_refuses_the_run(projec
 # `hookline answer`
 
 
-def asked(hookline, folder, command="touch made", **environ):
+def asked(hookline, folder, command="touch made", words=(), **environ):
     event = {**EVENT, "cwd": str(folder), "tool_input": {"command": command}}
     hookline.environ.update(environ)
-    done = hookline("answer", stdin=json.dumps(event))
+    done = hookline("answer", *words, stdin=json.dumps(event))
     said = json.loads(done.stdout)["hookSpecificOutput"] if done.stdout else {}
     return said.get("permissionDecisionReason", "")
 
