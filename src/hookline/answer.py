@@ -133,6 +133,7 @@ def _options(words: list[str]) -> _Asked:
     parser.add_argument(
         "--file",
         dest="files",
+        metavar="FILE",
         action="append",
         default=[],
         help=f"a hook file, besides the machine's [default: {searched}]",
