@@ -58,7 +58,7 @@ def test_try_from_a_past_run_replays_its_events(hookline):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tool.strat", "agent.py"], "unknown point 'tool.strat'; known: workspace.start"),
+        (["tool.strat", "agent.py"], "unknown point 'tool.strat'; did you mean tool.start?"),
         (["tool.start", "agent.py"], "--tool is missing; tools of guarded: bash"),
         (["tool.start", "agent.py", "--tool", "bash", "--input", "{no"], "this is not JSON"),
         (["all", "agent.py"], "`all` needs --from RUN"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.claude.answer import answer
+from hookline.claude.answer import CallerAnswer, answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
 from hookline.claude.matchers import applies, selector, whole_pattern
 from hookline.claude.payload import command_of, context_of, encode, filled, native_of, read
@@ -1208,7 +1208,7 @@ def test_any_settings_file_is_declared_or_told(value, text):
 @pytest.mark.parametrize("name", FIXTURES)
 def test_an_outcome_with_nothing_to_say_says_nothing(name):
     event = FIXTURES[name]["hook_event_name"]
-    assert answer(Outcome(), event) == (0, "", "", ())
+    assert answer(Outcome(), event) == CallerAnswer(0, "")
 
 
 def test_every_rule_has_a_test_that_names_it_and_says_same_or_differs():
@@ -1278,7 +1278,7 @@ def test_the_page_gives_a_reason_for_each_difference_and_names_its_tests():
 def test_each_caller_has_its_own_events():
     assert {as_: len(events) for as_, events in CALLERS.items()} == {
         "claude": 33,
-        "codex": 12,
+        "codex": 14,
         "gemini": 11,
         "kagent": 4,
         "qwen": 22,
