@@ -206,6 +206,8 @@ def test_without_a_projects_file_the_users_holds_and_with_both_each_does(project
         assert asked(project, project.folder, "ls") == "no touch", (
             "the project's guard sees the user's change"
         )
+        named = ("--file", "hookline.yaml")
+        assert asked(project, elsewhere, "ls", named) == "", "the user's file is not named"
 
 
 # Approvals
