@@ -24,8 +24,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
-from hookline.claude.payload import command_of, context_of, read, shell_of, when_of
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of, refuses
+from hookline.claude.input import event_named_in, read
+from hookline.claude.payload import command_of, context_of, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
 from hookline.claude.tools import kind_meant
 from hookline.engine.context import Facts, HookContext
@@ -149,7 +150,7 @@ def _answered_elsewhere(asked: _Asked, stdin: bytes) -> bool:
     from hookline.claude.once import answered_elsewhere
 
     try:
-        payload = read(stdin)
+        payload = read(stdin, asked.event, asked.caller)
         event = _event(payload, str(payload.get("hook_event_name") or asked.event), asked.caller)
         return answered_elsewhere(event.context.facts, event.name, asked.caller, asked.files)
     except (OSError, HooklineError):
@@ -174,10 +175,10 @@ def _files(asked: _Asked, payload: Json) -> list[Path]:
 def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
     import asyncio
 
-    name = asked.event
+    name = asked.event or event_named_in(stdin)
     facts: Facts | None = None
     try:
-        payload = read(stdin)
+        payload = read(stdin, name, asked.caller)
         name = str(payload.get("hook_event_name") or name)
         event = _event(payload, name, asked.caller)
         facts = event.context.facts
@@ -192,10 +193,21 @@ async def _answered(asked: _Asked, event: ForeignEvent) -> CallerAnswer:
     runner = LocalRunner()
     try:
         hooks = [hook for file in _files(asked, event.payload) for hook in _loaded(file, runner)]
+        unknown = _unknown(event, hooks)
+        if unknown is not None and refuses(event.name, event.caller):
+            raise UsageError(unknown)
         with open_journal() as journal:
             return await _recorded(journal, hooks, event)
     finally:
         await runner.close()
+
+
+def _unknown(event: ForeignEvent, hooks: Sequence[Hook]) -> str | None:
+    """A message about an event that nobody knows and no hook is for; None for any other."""
+    name, caller, point = event.name, event.caller, event.context.facts.point
+    if name in CALLERS[caller] or any(point in hook.points and hook.mode is not Mode.OFF for hook in hooks):
+        return None
+    return f"{name!r} is not a known event of {caller}, and no hook stands at {point}; {meant(name, caller)}"
 
 
 def _loaded(file: Path, runner: Runner) -> list[Hook]:
@@ -217,7 +229,7 @@ def _loaded(file: Path, runner: Runner) -> list[Hook]:
 def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
     """Asks the hooks of a compiled copy, answers and ends the process, once it is called; until then nothing has
     happened. None where only the long way can: there is no copy, or a hook is concerned and not all that fit are plain."""
-    payload = read(stdin)
+    payload = read(stdin, asked.event, asked.caller)
     name = str(payload.get("hook_event_name") or asked.event)
     if name not in CALLERS[asked.caller]:
         return None
@@ -272,11 +284,10 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
     outcome = await pipeline.fire(context)
     said = answer(outcome, name, caller, given=payload)
     last = ended(start, facts, outcome, refused=said.refused) or renamed(start, facts, outcome)
-    notes = [f"lost: {lost}" for lost in said.lost]
-    if name not in CALLERS[caller] and not pipeline.at(facts.point):
-        unknown = f"{name!r} is not a known event of {caller}, and no hook stands at {facts.point}"
-        notes.append(f"{unknown}; {meant(name, caller)}")
-        said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
+    unknown = _unknown(event, hooks)
+    notes = [*(f"lost: {lost}" for lost in said.lost), *([unknown] if unknown else [])]
+    if unknown is not None:
+        said = said._replace(stderr=f"{said.stderr}hookline: {unknown}\n")
     for hook in pipeline.at(facts.point) if facts.current_tool else ():
         kind = kind_meant(hook.match_text, caller)
         fits = hook.match is None or hook.match(facts)

@@ -118,10 +118,119 @@ def test_an_event_that_cannot_be_read_is_a_refusal_where_the_event_is_named(aske
     assert specific(asked("PreToolUse", stdin=stdin))["permissionDecision"] == "deny"
 
 
-def test_an_event_that_cannot_be_read_and_is_not_named_is_an_error(asked):
-    done = asked(stdin="{half")
-    assert done.returncode == 1
-    assert "stdin is not JSON" in done.stderr
+@pytest.mark.parametrize(
+    ("stdin", "code", "said"),
+    [
+        ("{half", 2, "stdin is not JSON"),
+        ("", 2, "stdin is empty"),
+        ("[1]", 2, "stdin has a JSON array"),
+        ('{"hook_event_name": 5}', 2, "hook_event_name '5' is not"),
+        ('{"hook_event_name": "Stop", half', 1, "stdin is not JSON"),
+        ('{"hook_event_name": "ConfigChange", half', 2, "stdin is not JSON"),
+    ],
+)
+def test_an_event_that_cannot_be_read_is_refused_unless_it_is_known_to_be_over(asked, stdin, code, said):
+    done = asked(stdin=stdin)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+GEMINI = {"hook_event_name": "BeforeTool", "tool_name": "run_shell_command", "timestamp": "t"}
+LIKE_TOOLS = {
+    "a NUL in the command": {"tool_input": {"command": "true\0 --force"}},
+    "no tool": {"tool_name": None},
+    "a tool that is a number": {"tool_name": 5},
+    "a tool without a name": {"tool_name": ""},
+    "deep": {"tool_input": {"command": json.loads("[" * 200 + "]" * 200)}},
+    "codex": {"turn_id": "1", "model": "m"},
+    "no file": {"cwd": "/"},
+}
+
+
+@pytest.mark.parametrize("changes", LIKE_TOOLS.values(), ids=LIKE_TOOLS.keys())
+def test_what_a_guard_cannot_be_asked_about_is_refused(asked, changes):
+    event = "PermissionRequest" if changes in (LIKE_TOOLS["no tool"], LIKE_TOOLS["no file"]) else "PreToolUse"
+    done = asked(**{"hook_event_name": event, "tool_input": {"command": "true"}, **changes})
+    found = specific(done)
+    assert (found.get("permissionDecision") or found["decision"]["behavior"]) == "deny"
+
+
+def test_a_key_that_is_there_twice_is_refused_before_a_call_and_read_after_it(asked):
+    event = json.dumps({**EVENT, "cwd": str(asked.folder)})
+    twice = event.replace('"command":', '"command": "git push --force", "command":').replace(
+        '--force"}', '"}'
+    )
+    assert specific(asked(stdin=twice))["permissionDecision"] == "deny"
+    assert "'command' is there twice" in specific(asked(stdin=twice))["permissionDecisionReason"]
+    over = twice.replace("PreToolUse", "PostToolUse").replace(
+        '"tool_use_id"', '"tool_response": "x", "tool_use_id"'
+    )
+    assert specific(asked(stdin=over))["updatedToolOutput"] == "hidden"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "code", "said"),
+    [
+        ((), GEMINI, 2, "BeforeTool is an event of gemini, not of claude; say --as gemini"),
+        (("--as", "codex"), GEMINI, 2, "say --as gemini"),
+        (("--as", "gemini"), {}, 2, "PreToolUse is an event of claude"),
+        ((), {**GEMINI, "hook_event_name": "AfterTool"}, 1, "say --as gemini"),
+        ((), {"hook_event_name": "PreToolUsed"}, 2, "'PreToolUsed' is not a known event of claude"),
+        ((), {"hook_event_name": "ConfigChanges", "cwd": "/"}, 2, "there is no hookline.yaml"),
+        ((), {"hook_event_name": "PostToolUsed"}, 0, "'PostToolUsed' is not a known event of claude"),
+        ((), {"hook_event_name": "ConfigChange", "cwd": "/"}, 2, "there is no hookline.yaml"),
+        ((), {"hook_event_name": "TaskCreated", "cwd": "/"}, 2, "there is no hookline.yaml"),
+        ((), {"hook_event_name": "Stop", "cwd": "/"}, 1, "there is no hookline.yaml"),
+        ((), {"hook_event_name": "PreCompact", "cwd": "/"}, 1, "there is no hookline.yaml"),
+    ],
+)
+def test_trouble_is_never_a_yes_where_something_is_about_to_happen(asked, words, changes, code, said):
+    done = asked(*words, **changes)
+    assert done.returncode == code
+    assert said in done.stderr
+    if changes is GEMINI:
+        assert json.loads(done.stdout)["decision"] == "deny", "in the words of the client that called"
+
+
+FOREIGN = """
+hooks:
+  - {name: file, on: [x.claude.ConfigChange, x.claude.PreCompact, x.codex.Interrupt, x.claude.TaskCompleted], python: 'guard.py:boom'}
+  - {name: prompts, on: x.claude.UserPromptExpansion, shell: exit 1}
+  - {name: asked, on: x.claude.PermissionRequest, command: [sh, -c, "grep -q rm && exit 2; exit 1"]}
+  - {name: own, on: x.gemini.BeforeToolSelection, command: [sh, -c, "cat > seen"]}
+"""
+
+
+def test_a_broken_guard_refuses_where_a_client_can_be_refused_and_nowhere_else(asked):
+    (asked.folder / "guard.py").write_text(
+        "def boom(ctx, c):\n    raise ValueError(c.current_payload['hook_event_name'])\n"
+    )
+    (asked.folder / "foreign.yaml").write_text(FOREIGN)
+
+    def said(event, *words, **more):
+        done = asked("--file", "foreign.yaml", *words, hook_event_name=event, **more)
+        return done.returncode, done.stdout, done.stderr
+
+    code, _, stderr = said("ConfigChange")
+    assert (code, "raised ValueError: ConfigChange" in stderr) == (2, True)
+    for event, words in (("PreCompact", ()), ("TaskCompleted", ()), ("Interrupt", ("--as", "codex"))):
+        code, stdout, stderr = said(event, *words)
+        assert (code, stdout, "broke: raised ValueError" in stderr) == (0, "", True)
+    assert json.loads(said("UserPromptExpansion")[1])["decision"] == "block"
+    for command in ("rm x", "ls"):
+        found = json.loads(said("PermissionRequest", tool_input={"command": command})[1])
+        assert found["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert said("BeforeToolSelection", "--as", "gemini", llm_request={"tools": 1})[0] == 0
+    assert json.loads((asked.folder / "seen").read_text())["llm_request"] == {"tools": 1}
+
+
+def test_a_python_file_can_guard_an_event_of_a_client(asked):
+    (asked.folder / "own.py").write_text(
+        "from hookline import HookResult, hook\n"
+        "@hook(on='x.claude.ConfigChange')\ndef no(ctx, c):\n    return HookResult.block('kept as it is')\n"
+    )
+    done = asked("--file", "own.py", hook_event_name="ConfigChange")
+    assert (done.returncode, done.stderr) == (2, "kept as it is\n")
 
 
 def test_every_answer_is_in_the_journal(asked):

@@ -142,11 +142,12 @@ def test_a_file_that_is_not_trusted_is_told(guarded, event):
     assert "is not approved" not in hookline("check", "hookline.yaml").stdout
 
 
-def test_an_event_that_nobody_knows_is_told_and_refuses_nothing(guarded):
+def test_an_event_that_nobody_knows_is_told_and_refused_where_something_begins(guarded):
     hookline = guarded("shell: exit 1")
     approve(hookline.folder / "hookline.yaml", hookline.environ)
+    assert asked(hookline, "PostTolUse").returncode == 0
     done = asked(hookline, "PreTolUse")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (2, "")
     said = "'PreTolUse' is not a known event of claude, and no hook stands at x.claude.PreTolUse"
     assert f"{said}; did you mean 'PreToolUse'?" in done.stderr
     assert said in flat(hookline("runs", "claude-s1").stdout)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hookline.claude.answer import CallerAnswer, answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
+from hookline.claude.input import read
 from hookline.claude.matchers import applies, selector, whole_pattern
-from hookline.claude.payload import command_of, context_of, encode, filled, native_of, read
+from hookline.claude.payload import command_of, context_of, encode, filled, native_of
 from hookline.claude.settings import declared, once
 from hookline.claude.wire import TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext

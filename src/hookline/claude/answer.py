@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import known_caller, point_of
+from hookline.claude.events import CALLERS, known_caller, point_of, refuses
 from hookline.engine.plain import as_text
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, Outcome, Reason
@@ -118,6 +118,8 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
 }
 """The answers each caller accepts at each event; at any other event it reads none."""
 _NO_ANSWER = AnswerForm(stop=False, user=False)
+_UNKNOWN = AnswerForm("exit", stop=False, user=False)
+"""Of an event that is not in the tables: every client takes exit code 2 for a refusal where it takes one at all."""
 
 DEGRADED: Mapping[str, str] = {
     "ask": "this caller cannot ask a person, so it was refused",
@@ -146,19 +148,23 @@ _REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookA
 def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> CallerAnswer:
     """The outcome in the caller's format. `given` is the caller's payload, against which a change is checked."""
     known_caller(as_)
-    form = FORMS[as_].get(event, _NO_ANSWER)
+    form = FORMS[as_].get(event, _NO_ANSWER if event in CALLERS[as_] else _UNKNOWN)
     native = cast("Json", given) if isinstance(given, dict) else {}
     return _AnswerWriter(outcome, event, as_, form, native).whole()
 
 
 def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
-    """The answer to an error of our own (a missing or broken file): a refusal at a start, else exit code 1."""
-    point = point_of(event, as_)
-    starts = (isinstance(point, Point) and point.is_start) or event == "PermissionRequest"
-    if not starts or FORMS[as_].get(event, _NO_ANSWER).refuse is None:
+    """The answer to an error of our own (a missing or broken file): a refusal where there can be one, else exit code 1.
+
+    To a caller that is not the one it was taken for, it is exit code 2, and the refusal in its own words.
+    """
+    theirs = next((caller for caller in (as_, *CALLERS) if event in CALLERS[caller]), as_)
+    known = event in CALLERS[theirs]
+    if not refuses(event, as_) or (known and FORMS[theirs].get(event, _NO_ANSWER).refuse is None):
         return CallerAnswer(1, "", f"hookline: {message}\n")
     told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
-    return answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, as_)
+    said = answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, theirs)
+    return said if theirs == as_ else said._replace(exit_code=2, stderr=f"hookline: {message}\n")
 
 
 class _AnswerWriter:

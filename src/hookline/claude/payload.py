@@ -40,6 +40,8 @@ PROJECT = "CLAUDE_PROJECT_DIR"
 """The variable of Claude Code that names the project's folder."""
 ENV_FILE = "CLAUDE_ENV_FILE"
 """The variable that names the file whose lines are sourced before each later shell call."""
+_CODEX = frozenset({"turn_id", "model"})
+"""Fields by which an event of Codex is told from one of Claude Code that has the same name."""
 MAIN_AGENT = {
     "claude": "claude-code",
     "codex": "codex",
@@ -52,25 +54,13 @@ MAIN_AGENT = {
 Json = dict[str, Any]
 
 
-def read(stdin: bytes) -> Json:
-    """The JSON object on stdin; UsageError if it is anything else."""
-    try:
-        value: Any = json.loads(stdin.decode("utf-8-sig"))
-    except UnicodeDecodeError as exc:
-        raise UsageError(f"stdin is not UTF-8: {exc}; give the event as one JSON object") from exc
-    except (ValueError, RecursionError) as exc:
-        got = "is empty" if not stdin.strip() else f"is not JSON ({exc})"
-        raise UsageError(f"stdin {got}; give the event as one JSON object") from exc
-    if not isinstance(value, dict):
-        raise UsageError(f"stdin has a JSON {_kind(value)}; give the event as one JSON object")
-    return cast("Json", value)
-
-
 def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     """The context of a client's event; `native` keeps the payload unchanged."""
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
+    if not tool and (point is Point.TOOL_START or event == "PermissionRequest"):
+        raise UsageError(f"tool_name is {payload.get('tool_name')!r}; {event} must name its tool")
     agent, parents = _agent_in(payload, as_, event)
     session = _text(payload.get("session_id"))
     given, output = _values_in(payload, point, event)
@@ -271,6 +261,8 @@ def _event_in(payload: Json, as_: str) -> str:
             f"hook_event_name is {event!r}; it must name the event, one of: {', '.join(known_caller(as_))}"
         )
     if event in known_caller(as_):
+        if as_ == "claude" and payload.keys() >= _CODEX:
+            raise UsageError("this event is one of codex, not of claude; say --as codex")
         return event
     theirs = [caller for caller, names in CALLERS.items() if event in names]
     if theirs:
@@ -425,11 +417,6 @@ def _member(value: Any, key: str) -> Any:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _kind(value: Any) -> str:
-    kinds = {"list": "array", "str": "string", "bool": "boolean", "int": "number", "float": "number"}
-    return kinds.get(value.__class__.__name__, "null")
 
 
 def _event_at(facts: Facts) -> str:

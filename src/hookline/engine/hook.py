@@ -71,7 +71,7 @@ class Hook:
     source: str = ""
     limits_itself: bool = False
     last_word: bool = False
-    defaults: Mapping[Point, OnError] | None = None
+    defaults: Mapping[Any, OnError] | None = None
     same: str | None = None
     """Hooks that have the same text here are one, whatever files declare it: it runs once."""
 
@@ -80,7 +80,7 @@ class Hook:
 class HookOptions:
     """The arguments of `@hook(...)`, kept beside the function until it is attached."""
 
-    on: tuple[Point, ...] = ()
+    on: tuple[Point | str, ...] = ()
     match: str | None = None
     timeout: float | None = DEFAULT_TIMEOUT
     on_error: OnError | None = None
@@ -136,7 +136,7 @@ class Declaration:
 def settled_on_error(hook: Hook, point: Point | str) -> OnError:
     """The consequence at this point: the declared one, or the strictest that the point allows."""
     if not isinstance(point, Point):
-        return hook.on_error or OnError.CONTINUE
+        return hook.on_error or (hook.defaults or {}).get(point, OnError.CONTINUE)
     wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
     if wanted is OnError.BLOCK and point not in ALLOWED[HookAction.BLOCK]:
         wanted = OnError.FAIL if point.is_start else OnError.CONTINUE
@@ -177,14 +177,18 @@ def hook(
 ) -> Any:
     """Mark a function as a hook: `@hook`, or `@hook(match="bash|shell_.*", timeout=5, ...)`.
 
-    `on` names the points of a hook that is given to a run and not to a list of an agent.
+    `on` names the points of a hook that is given to a run and not to a list of an agent, or events of a client
+    (`x.claude.PermissionRequest`).
     `timeout` is in seconds, None for no limit. `inline` calls a quick sync function on the event loop.
     `observe` runs the hook and only records what it would have decided.
     """
     for word in unknown:
         raise UsageError(f"@hook: unknown keyword {word!r}{meant(word, _KEYWORDS)}")
     options = HookOptions(
-        on=tuple(point_named(word) for word in ([on] if isinstance(on, str) else on)),
+        on=tuple(
+            word if word.startswith("x.") else point_named(word)
+            for word in ([on] if isinstance(on, str) else on)
+        ),
         match=match,
         timeout=_seconds(timeout),
         on_error=_word(OnError, "on_error", on_error),

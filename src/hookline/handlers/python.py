@@ -19,7 +19,7 @@ _threads = Threads()
 
 
 def python_hook(
-    function: Callable[..., Any], points: Iterable[Point] = (), options: HookOptions | None = None
+    function: Callable[..., Any], points: Iterable[Point | str] = (), options: HookOptions | None = None
 ) -> Hook:
     """A live hook of a function with the options of its `@hook(...)`; `points` are those it was attached to.
 
@@ -41,7 +41,9 @@ def python_hook(
         told = "hook %s [%s] is declared for %s, and stands at %s too"
         places = ", ".join(sorted(declared)), ", ".join(elsewhere)
         logging.getLogger(__name__).warning(told, name, source, *places)
-    no_tool = sorted(point for point in standing if point.scope is not Scope.TOOL)
+    no_tool = sorted(
+        point for point in standing if isinstance(point, Point) and point.scope is not Scope.TOOL
+    )
     if options.match is not None and no_tool:
         raise UsageError(
             f"hook {name} [{source}] has a match for tool names, and {', '.join(no_tool)} has no tool"
@@ -53,7 +55,7 @@ def python_hook(
     on_loop = options.inline or is_async(function)
     return Hook(
         name=name,
-        points=cast("frozenset[Point | str]", standing),
+        points=standing,
         handler=cast("Handler", function) if on_loop else _in_thread(function, options.timeout),
         match=match,
         match_text=options.match,

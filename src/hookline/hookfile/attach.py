@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from hookline.claude.matchers import denied_by, selector
 from hookline.claude.payload import (
@@ -93,7 +93,7 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
     listed: list[Hook] = []
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
-            listed.append(python_hook(value))
+            listed.append(replace(python_hook(value), defaults=native.FOREIGN))
     if not listed:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
@@ -165,6 +165,9 @@ def attached(file: Path, runner: Runner) -> Attached:
             hooks.append(made)
         except FileError as exc:
             problems.append(exc)
+        except UsageError as exc:
+            place, _, line = each.source.rpartition(":")
+            problems.append(FileError(f"hook {each.name}: {exc}", file=place, line=int(line)))
         doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
         if each.params.get("warm") == "fork" and runner.capabilities.isolates:
             notes.append(
@@ -202,7 +205,7 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
             mode=declared.mode,
             name=declared.name,
         )
-        made = python_hook(target, cast("Any", declared.points), options)
+        made = python_hook(target, declared.points, options)
     else:
         made = Hook(
             name=declared.name,

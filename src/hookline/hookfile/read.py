@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from hookline.claude.events import CALLERS, refuses
 from hookline.engine.hook import DEFAULT_TIMEOUT, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, meant
@@ -15,7 +16,15 @@ from hookline.hookfile.condition import CONDITION_REF, SHAPES, check_condition
 from hookline.source import Document, Wrong, load, text_of
 from hookline.table import Findings, Key, Node, Table, flag, spoken, unread
 
-DEFAULTS: Mapping[Point, OnError] = {
+FOREIGN: Mapping[Point | str, OnError] = {
+    f"x.{caller}.{name}": OnError.BLOCK
+    for caller, names in CALLERS.items()
+    for name, point in names.items()
+    if point is None and refuses(name, caller)
+}
+"""The `on_error` of a hook at an event of a client that is about to do something."""
+DEFAULTS: Mapping[Point | str, OnError] = {
+    **FOREIGN,
     **{point: OnError.FAIL if point.is_start else OnError.CONTINUE for point in Point},
     Point.AGENT_START: OnError.BLOCK,
     Point.MODEL_START: OnError.BLOCK,
