@@ -250,3 +250,54 @@ def test_codex_and_gemini_are_answered_in_their_own_words(asked):
     assert json.loads(gemini.stdout)["decision"] == "deny"
     codex = asked("--as", "codex")
     assert specific(codex)["permissionDecision"] == "deny"
+
+
+SECRET = "ghp_" + "a1" * 20
+MASKS = """
+hooks:
+  - {name: ready, on: tool.end, match: 'Bash|run_shell_command', python: 'hookline.guards:mask_secrets'}
+  - {name: says so, on: tool.end, match: Script, changes: output, shell: exit 1}
+  - {name: told to, on: tool.end, match: Told, on_error: withhold, command: [sh, -c, 'exit 1']}
+  - {name: own, on: tool.end, match: Own, python: 'guard.py:own'}
+  - {name: other, on: tool.end, match: Other, shell: exit 1}
+"""
+OWN = """
+from hookline import hook
+
+@hook(changes="output")
+def own(ctx, c):
+    raise ValueError("broke")
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "event"),
+    [
+        ("Bash", (), "PostToolUse"),
+        ("Bash", ("--as", "codex"), "PostToolUse"),
+        ("run_shell_command", ("--as", "gemini"), "AfterTool"),
+        ("Script", (), "PostToolUse"),
+        ("Told", (), "PostToolUse"),
+        ("Own", (), "PostToolUse"),
+    ],
+)
+def test_a_masking_hook_that_breaks_lets_no_secret_through(asked, tool, words, event):
+    (asked.folder / "guard.py").write_text(OWN)
+    (asked.folder / "masks.yaml").write_text(MASKS)
+    # No guard can look into what is nested so deep.
+    deep = "[" * 950 + "]" * 950
+    response = (
+        f'{{"stdout": "{SECRET}", "stderr": "", "deep": {deep if "shell" in tool or tool == "Bash" else 1}}}'
+    )
+    for _ in ("the long way", "the short way"):
+        event_given = {**EVENT, "hook_event_name": event, "tool_name": tool, "tool_response": "RESPONSE"}
+        done = asked(
+            "--file", "masks.yaml", *words, stdin=json.dumps(event_given).replace('"RESPONSE"', response)
+        )
+        assert done.returncode == 0
+        assert SECRET not in done.stdout
+        assert "hookline withheld this output" in done.stdout
+    other = {**EVENT, "hook_event_name": "PostToolUse", "tool_name": "Other", "tool_response": SECRET}
+    assert asked("--file", "masks.yaml", stdin=json.dumps(other)).stdout == "", (
+        "one that only looks hides nothing"
+    )

@@ -1,20 +1,23 @@
 """As hook: each outcome in the words of Claude Code, Codex, Gemini CLI and kagent, and what they cannot say."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.claude.answer import DEGRADED, FORMS, answer, trouble
+from hookline.claude.answer import DEGRADED, FORMS, answer, keeping_output, trouble
 from hookline.claude.events import CALLERS, point_of
 from hookline.claude.payload import context_of, encode, native_of
 from hookline.claude.tools import TOOLS, kind_of, tool_named
 from hookline.claude.wire import decode
 from hookline.engine.point import Point
-from hookline.engine.result import ALLOWED, HookAction, HookResult, Outcome, Reason, add_up
+from hookline.engine.result import ALLOWED, WITHHELD, HookAction, HookResult, Outcome, Reason, add_up
 from hookline.errors import HookBroke, UsageError
 from hookline.matcher import TOOL_KINDS
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code" / "stdin"
 
 
 def outcome(action, reason="", **more):
@@ -149,6 +152,47 @@ def test_a_changed_result_keeps_the_tools_shape_and_what_was_taken_out_stays_out
     said = answer(changed_output(after), "PostToolUse", given={"tool_response": before})
     assert json.loads(said.stdout) == own("PostToolUse", updatedToolOutput=sent)
     assert said.lost == ()
+
+
+def leaves(value, key=""):
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else ((key, each) for each in value)
+        return [leaf for name, item in items for leaf in leaves(item, name)]
+    return [(key, value)]
+
+
+@pytest.mark.parametrize("file", sorted(FIXTURES.glob("PostToolUse.*.json")), ids=lambda file: file.name)
+def test_a_withheld_result_keeps_the_tools_shape_and_none_of_its_texts(file):
+    payload = json.loads(file.read_text())
+    before = payload["tool_response"]
+    said = answer(changed_output(WITHHELD), "PostToolUse", given=payload)
+    after = json.loads(said.stdout)["hookSpecificOutput"]["updatedToolOutput"]
+    assert said.lost == ()
+    assert [value for _, value in leaves(after)].count(WITHHELD) == 1
+    if isinstance(before, dict):
+        assert [(key, type(value)) for key, value in leaves(after)] == [
+            (key, type(value)) for key, value in leaves(before)
+        ]
+    kept = {"type", "status", "filePath", "service_tier", "speed"}
+    assert {
+        key for key, value in leaves(after) if isinstance(value, str) and value not in ("", WITHHELD)
+    } <= kept
+
+
+def test_a_withheld_answer_of_a_model_keeps_the_shape_of_gemini():
+    before = {
+        "candidates": [{"content": {"role": "model", "parts": ["secret", "more"]}, "finishReason": "STOP"}]
+    }
+    said = answer(changed_output(WITHHELD), "AfterModel", "gemini", given={"llm_response": before})
+    content = {"role": "model", "parts": [WITHHELD, ""]}
+    sent = {"candidates": [{"content": content, "finishReason": "STOP"}]}
+    assert json.loads(said.stdout)["hookSpecificOutput"]["llm_response"] == sent
+
+
+def test_the_callers_that_cannot_replace_an_output_are_known():
+    assert keeping_output(Point.TOOL_END) == ["kagent"]
+    assert keeping_output(Point.AGENT_END) == ["claude", "codex", "gemini"]
+    assert keeping_output(Point.MODEL_END) == []
 
 
 def test_a_changed_result_that_would_be_dropped_stops_the_run_instead():

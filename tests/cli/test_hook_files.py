@@ -274,3 +274,11 @@ def test_where_a_foreign_agent_asks_an_async_hook_is_waited_for_and_refuses_noth
     assert (done.returncode, done.stdout) == (0, "")
     assert (folder / "guarded").read_text() == "git push --force\n"
     assert "would have said block" in hookline("logs", "last").stdout
+
+
+def test_explain_names_the_clients_that_cannot_withhold_an_output(hookline, folder):
+    written(folder, "hooks: [{name: mask, on: [tool.end, agent.end], changes: output, shell: 'true'}]")
+    shown = " ".join(hookline("explain", "coder.py", "--hooks", "hookline.yaml").stdout.split())
+    assert shown.count("if it breaks: withhold") == 2
+    assert "(claude, codex, gemini cannot replace this output; there it is only told)" in shown
+    assert "(kagent cannot replace this output; there it is only told)" in shown

@@ -216,6 +216,8 @@ CANNOT_FAIL = {"session.end", "workspace.end"}
 
 def follows(wanted: str, point: str) -> str:
     """The design in words: as strict as was wanted, as far as the point can bear it."""
+    if wanted == "withhold" and point not in ("tool.end", "model.end", "agent.end"):
+        wanted = "block"
     if wanted == "block" and point not in CAN_BLOCK:
         wanted = "fail" if point.endswith(".start") else "continue"
     if wanted == "fail" and point in CANNOT_FAIL:
@@ -282,6 +284,7 @@ def test_a_declaration_is_plain_data_all_the_way_down():
         "timeout": 60.0,
         "on_error": "block",
         "mode": "enforce",
+        "changes": None,
         "source": "",
     }
     assert {type(one["on_error"]), type(one["mode"]), type(one["points"][0])} == {str}

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, HookAction, HookContext, Scripted, tool
-from hookline.guards import mask_secrets
+from hookline import Agent, HookAction, HookContext, HookResult, Scripted, hook, tool
+from hookline.engine.hook import settled_on_error
+from hookline.engine.result import WITHHELD
+from hookline.guards import mask_secrets, redact_emails, redact_phones
 from hookline.guards.redact import masked
+from hookline.handlers.python import python_hook
 
 A36 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6"
 BLOCK = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow+/ab=\nQQ==\n-----END RSA PRIVATE KEY-----"
@@ -218,3 +221,28 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 def test_a_long_text_is_masked_in_the_end(text):
     masked(text)
+
+
+@pytest.mark.parametrize("guard", [mask_secrets, redact_emails, redact_phones])
+def test_a_ready_guard_that_masks_withholds_where_it_breaks(guard):
+    made = python_hook(guard)
+    assert {settled_on_error(made, point) for point in made.points if not point.is_start} == {"withhold"}
+
+
+@hook(on=("tool.end", "agent.end"), changes="output")
+def masks(ctx, c):
+    if "hunter2" in str(c.current_output):
+        raise ValueError("broke")
+    return HookResult.continue_with()
+
+
+async def test_what_a_broken_mask_should_have_hidden_reaches_neither_model_nor_user():
+    @tool
+    def login() -> str:
+        """Log in."""
+        return "the password is hunter2"
+
+    model = Scripted([{"tools": [{"name": "login", "arguments": {}}]}, "hunter2 it is"])
+    result = await Agent(id="a", model=model, tools=[login]).run("go", hooks=[masks])
+    assert result.result == result.tool_results[0].result == WITHHELD
+    assert "hunter2" not in str(model.requests[1].messages)

@@ -9,7 +9,9 @@ import pytest
 from hookline.engine.context import HookContext
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.record import Called
+from hookline.engine.result import WITHHELD
 from hookline.hookfile.attach import attached
+from hookline.hookfile.read import parse
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner
@@ -167,3 +169,22 @@ async def test_a_script_and_a_command_read_the_event_of_the_protocol(tmp_path, k
     assert {key: seen[key] for key in wanted} == wanted
     assert (seen["run_id"], seen["current_payload"]) == ("r1", GIVEN)
     assert native is not None or {"session_id", "cwd"} < seen.keys()
+
+
+@pytest.mark.parametrize("point", ["tool.end", "model.end", "agent.end"])
+async def test_a_hook_that_says_it_masks_withholds_the_output_where_it_breaks(tmp_path, point):
+    outcome = await fired(tmp_path, sh("exit 1", changes="output"), point=point, current_output="secret")
+    assert (outcome.action, outcome.output) == ("continue", WITHHELD)
+    watched = sh("exit 1", changes="output", mode="observe")
+    assert (await fired(tmp_path, watched, point=point, current_output="secret")).output == "secret"
+
+
+async def test_a_masking_hook_that_breaks_before_anything_ran_refuses(tmp_path):
+    keys = {"on": ["agent.start", "agent.end"], **sh("exit 1", on_error="withhold")}
+    assert (await fired(tmp_path, keys, point="agent.start", current_payload="x")).action == "block"
+
+
+@pytest.mark.parametrize("key", ["on_error: withhold", "changes: output"])
+def test_there_is_nothing_to_withhold_at_a_start(key):
+    [problem] = parse(f"hooks:\n  - {{name: a, on: tool.start, {key}, shell: 'true'}}\n").problems
+    assert "is for tool.end, model.end, agent.end" in str(problem)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import CALLERS, known_caller, point_of, refuses
+from hookline.claude.shape import fitted, keys_gone, withheld
 from hookline.engine.plain import as_text
 from hookline.engine.point import Point
-from hookline.engine.result import HookAction, Outcome, Reason
+from hookline.engine.result import WITHHELD, HookAction, Outcome, Reason
 
 Json = dict[str, Any]
 
@@ -167,6 +168,15 @@ def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
     return said if theirs == as_ else said._replace(exit_code=2, stderr=f"hookline: {message}\n")
 
 
+def keeping_output(point: Point | str) -> list[str]:
+    """The callers that tell of the point and take no other output there, so that one cannot be withheld."""
+    known = {
+        caller: [FORMS[caller].get(event, _NO_ANSWER).change for event, at in events.items() if at == point]
+        for caller, events in CALLERS.items()
+    }
+    return [caller for caller, changes in known.items() if changes and not any(changes)]
+
+
 class _AnswerWriter:
     """Builds one answer: its JSON, and the list of what could not be expressed."""
 
@@ -306,7 +316,7 @@ class _AnswerWriter:
             self._cannot_change("input")
         elif by_behavior:
             self.specific["decision"][key] = payload
-        elif self.as_ == "gemini" and _keys_gone(self.native.get(key), payload):
+        elif self.as_ == "gemini" and keys_gone(self.native.get(key), payload):
             self._cannot_change("input keys")
         else:
             self.specific[key] = payload
@@ -328,6 +338,9 @@ class _AnswerWriter:
 
     def _change_output(self, output: Any) -> None:
         key = self.form.change
+        before = self.native.get("tool_response" if key == "updatedToolOutput" else str(key))
+        if output == WITHHELD and isinstance(before, dict):
+            output = withheld(before, self.native, [])
         if key is None:
             self.lose("output")
             if self.form.user:
@@ -342,9 +355,9 @@ class _AnswerWriter:
         elif key != "updatedToolOutput":
             self.specific[key] = output
         else:
-            fits, fitted = _fitted(self.native.get("tool_response"), output)
+            fits, changed = fitted(before, output)
             if fits:
-                self.specific[key] = fitted
+                self.specific[key] = changed
             else:
                 self.lose("output shape")
                 self._stop("A hook changed a tool's result into a shape that cannot be passed on.")
@@ -370,31 +383,3 @@ class _AnswerWriter:
             whole["hookSpecificOutput"] = {"hookEventName": self.event, **self.specific}
         text = json.dumps(whole, ensure_ascii=False, default=str) + "\n" if whole else ""
         return CallerAnswer(0, text, "", tuple(self.lost), self.refused)
-
-
-def _keys_gone(before: Any, after: Any) -> bool:
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return False
-    return bool(set(cast("Json", before)) - set(cast("Json", after)))
-
-
-def _fitted(before: Any, after: Any) -> tuple[bool, Any]:
-    """The changed result converted to the type of the tool's own, and whether that was possible."""
-    if before is None or isinstance(after, type(before)):
-        if isinstance(before, dict) and isinstance(after, dict):
-            empty = {key: _empty(value) for key, value in cast("Json", before).items()}
-            return True, empty | cast("Json", after)
-        return True, after
-    text = as_text(after)
-    if isinstance(before, str):
-        return True, text
-    if isinstance(before, list):
-        return True, [{"type": "text", "text": text}]
-    if isinstance(before, dict) and "stdout" in before:
-        return True, {**cast("Json", before), "stdout": text, "stderr": ""}
-    return False, after
-
-
-def _empty(value: Any) -> Any:
-    """The empty value of the same type, for a key that a hook removed: the original must not come back."""
-    return value if isinstance(value, bool) or value is None else type(value)()

@@ -15,7 +15,7 @@ from hookline.engine.classes import dataclass, field
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import plain, strictly_plain
 from hookline.engine.point import HookAction, Point, point_named
-from hookline.engine.result import ALLOWED, CONTINUE, HookResult, fault, merged
+from hookline.engine.result import ALLOWED, CONTINUE, WITHHELD, HookResult, fault, merged
 from hookline.errors import HookBroke, UsageError, meant
 
 DEFAULT_TIMEOUT = 60.0
@@ -27,7 +27,7 @@ Handler = Callable[[WorkflowContext | None, HookContext], Awaitable[HookResult] 
 """The callable of a hook. An inline one returns its result, any other an awaitable."""
 Matcher = Callable[[Facts], bool]
 Condition = Callable[[HookContext], bool]
-_KEYWORDS = ("on", "match", "timeout", "on_error", "inline", "observe", "mode", "name")
+_KEYWORDS = ("on", "match", "timeout", "on_error", "inline", "observe", "mode", "name", "changes")
 _OURS = __file__.removesuffix("engine/hook.py")
 _type: Any = type
 _GROUP: type[BaseException] = BaseExceptionGroup
@@ -39,6 +39,13 @@ class OnError(StrEnum):
     CONTINUE = "continue"
     BLOCK = "block"
     FAIL = "fail"
+    WITHHOLD = "withhold"
+
+
+WITHHOLDS: Mapping[Point | str, OnError] = dict.fromkeys(
+    (Point.TOOL_END, Point.MODEL_END, Point.AGENT_END), OnError.WITHHOLD
+)
+"""The default consequences of a hook that changes outputs: what it should have masked is not passed on."""
 
 
 class Mode(StrEnum):
@@ -87,6 +94,7 @@ class HookOptions:
     inline: bool = False
     mode: Mode = Mode.ENFORCE
     name: str | None = None
+    changes: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,7 @@ class HookDeclaration:
     timeout: float | None = DEFAULT_TIMEOUT
     on_error: OnError | None = None
     mode: Mode = Mode.ENFORCE
+    changes: str | None = None
     source: str = ""
 
 
@@ -135,9 +144,12 @@ class Declaration:
 
 def settled_on_error(hook: Hook, point: Point | str) -> OnError:
     """The consequence at this point: the declared one, or the strictest that the point allows."""
+    unsaid = OnError.FAIL if isinstance(point, Point) else OnError.CONTINUE
+    wanted = hook.on_error or (hook.defaults or {}).get(point, unsaid)
+    if wanted is OnError.WITHHOLD and point not in WITHHOLDS:
+        wanted = OnError.BLOCK
     if not isinstance(point, Point):
-        return hook.on_error or (hook.defaults or {}).get(point, OnError.CONTINUE)
-    wanted = hook.on_error or (hook.defaults or {}).get(point, OnError.FAIL)
+        return wanted
     if wanted is OnError.BLOCK and point not in ALLOWED[HookAction.BLOCK]:
         wanted = OnError.FAIL if point.is_start else OnError.CONTINUE
     if wanted is OnError.FAIL and point not in ALLOWED[HookAction.FAIL]:
@@ -160,6 +172,7 @@ def hook(
     observe: bool = False,
     mode: str | None = None,
     name: str | None = None,
+    changes: str | None = None,
 ) -> Callable[[F], F]: ...
 def hook(
     function: Callable[..., Any] | None = None,
@@ -173,28 +186,30 @@ def hook(
     observe: bool = False,
     mode: str | None = None,
     name: str | None = None,
+    changes: str | None = None,
     **unknown: Any,
 ) -> Any:
     """Mark a function as a hook: `@hook`, or `@hook(match="bash|shell_.*", timeout=5, ...)`.
 
-    `on` names the points of a hook that is given to a run and not to a list of an agent, or events of a client
-    (`x.claude.PermissionRequest`).
+    `on` names the points, or a client's events, of a hook that is given to a run and not to a list of an agent.
     `timeout` is in seconds, None for no limit. `inline` calls a quick sync function on the event loop.
-    `observe` runs the hook and only records what it would have decided.
+    `observe` runs the hook and only records what it would have decided. `changes="output"` is for a hook that masks:
+    if it breaks at the end of a tool, a model call or an agent, the output is withheld.
     """
     for word in unknown:
         raise UsageError(f"@hook: unknown keyword {word!r}{meant(word, _KEYWORDS)}")
+    if changes not in (None, "output"):
+        raise UsageError(f"changes is {changes!r}; known: output")
+    words = [on] if isinstance(on, str) else on
     options = HookOptions(
-        on=tuple(
-            word if word.startswith("x.") else point_named(word)
-            for word in ([on] if isinstance(on, str) else on)
-        ),
+        on=tuple(word if word.startswith("x.") else point_named(word) for word in words),
         match=match,
         timeout=_seconds(timeout),
         on_error=_word(OnError, "on_error", on_error),
         inline=inline,
         mode=_word(Mode, "mode", mode) or (Mode.OBSERVE if observe else Mode.ENFORCE),
         name=name,
+        changes=changes,
     )
 
     def mark(target: Callable[..., Any]) -> Callable[..., Any]:
@@ -322,18 +337,15 @@ def effect_of(hook: Hook, view: HookContext, answer: Any) -> Effect:
     point = view.given.facts.point
     try:
         if isinstance(answer, BaseException):
-            return _broken(hook, point, answer)
+            return _broken(hook, view, answer)
         effect = _accepted(view, _valid(point, answer))
     except Exception as exc:
-        return _broken(hook, point, exc)
+        return _broken(hook, view, exc)
     said = effect.result
     silent = said.action is HookAction.CONTINUE and not (said.tell_model or said.tell_user)
     if hook.mode is Mode.OBSERVE and (not silent or effect.changed is not None):
-        would = (
-            f"would have said {said.action}"
-            if said.action is not HookAction.CONTINUE
-            else "would have changed it"
-        )
+        changes = said.action is HookAction.CONTINUE
+        would = "would have changed it" if changes else f"would have said {said.action}"
         return Effect(CONTINUE, said=said, note=would)
     return effect
 
@@ -375,12 +387,16 @@ def _accepted(view: HookContext, result: HookResult) -> Effect:
     return Effect(result, payload, output, changed, note=note, is_odd=is_odd)
 
 
-def _broken(hook: Hook, point: Point | str, exc: BaseException) -> Effect:
+def _broken(hook: Hook, view: HookContext, exc: BaseException) -> Effect:
     kind = exc.kind if isinstance(exc, HookBroke) else "raised"
     error = str(exc) if isinstance(exc, HookBroke) else f"raised {_raised(exc)}"
     if hook.kind == "python" and hook.source and hook.source.rpartition(":")[0] not in error:
         error = f"{error} [{hook.source}]"
-    follows = OnError.CONTINUE if hook.mode is Mode.OBSERVE else settled_on_error(hook, point)
+    facts, payload, _ = view.given
+    follows = OnError.CONTINUE if hook.mode is Mode.OBSERVE else settled_on_error(hook, facts.point)
+    if follows is OnError.WITHHOLD:
+        hidden = HookResult(modified_output=WITHHELD, replace=True)
+        return Effect(hidden, payload, WITHHELD, WITHHELD, kind, error)
     action = HookAction(follows)
     result = CONTINUE if action is HookAction.CONTINUE else HookResult(action=action, error_message=error)
     return Effect(result, error_kind=kind, error=error)

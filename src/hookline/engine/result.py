@@ -25,6 +25,9 @@ ALLOWED: Mapping[HookAction, frozenset[Point]] = {
 }
 """The points at which each verdict is valid."""
 
+WITHHELD = "[hookline withheld this output: a hook that masks it broke]"
+"""The output in place of one that a hook which broke should have masked."""
+
 _STRICTEST_FIRST = tuple(reversed(HookAction))
 ENDS_THE_WALK = frozenset({HookAction.FAIL, HookAction.BLOCK, HookAction.SKIP, HookAction.ANSWER})
 

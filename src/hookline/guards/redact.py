@@ -34,19 +34,19 @@ KEPT: Mapping[Point, frozenset[str]] = {
 }
 
 
-@hook(on=_OUTPUTS, inline=True, name="mask_secrets")
+@hook(on=_OUTPUTS, inline=True, name="mask_secrets", changes="output")
 def mask_secrets(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
     """Masks secrets of well-known shapes and under well-known names."""
     return answered(hook_context, masked)
 
 
-@hook(on=_TEXTS, inline=True, name="redact_emails")
+@hook(on=_TEXTS, inline=True, name="redact_emails", changes="output")
 def redact_emails(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
     """Replaces every e-mail address by `[email]`."""
     return answered(hook_context, without_emails)
 
 
-@hook(on=_TEXTS, inline=True, name="redact_phones")
+@hook(on=_TEXTS, inline=True, name="redact_phones", changes="output")
 def redact_phones(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
     """Replaces every phone number in a common notation by `[phone]`."""
     return answered(hook_context, without_phones)

@@ -8,7 +8,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import Handler, Hook, HookOptions, check_signature, name_of, options_of, source_of
+from hookline.engine.hook import (
+    WITHHOLDS,
+    Handler,
+    Hook,
+    HookOptions,
+    check_signature,
+    name_of,
+    options_of,
+    source_of,
+)
 from hookline.engine.point import KEYWORDS, Point, Scope
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
@@ -64,6 +73,7 @@ def python_hook(
         mode=options.mode,
         source=source,
         limits_itself=not on_loop,
+        defaults=WITHHOLDS if options.changes == "output" else None,
     )
 
 

@@ -26,7 +26,7 @@ from hookline.claude.payload import (
     when_text,
 )
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import Handler, Hook, HookDeclaration, Mode, OnError, options_of
+from hookline.engine.hook import WITHHOLDS, Handler, Hook, HookDeclaration, Mode, OnError, options_of
 from hookline.engine.plain import plain
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
@@ -93,7 +93,8 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
     listed: list[Hook] = []
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
-            listed.append(replace(python_hook(value), defaults=native.FOREIGN))
+            made = python_hook(value)
+            listed.append(replace(made, defaults={**native.FOREIGN, **(made.defaults or {})}))
     if not listed:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
@@ -220,6 +221,7 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
         match = selector(declared)
     else:
         match = made.match if declared.match is None else matcher(declared.match)
+    masks = WITHHOLDS if declared.changes == "output" else made.defaults or {}
     text = ", ".join(declared.match) if isinstance(declared.match, tuple) else declared.match
     return replace(
         made,
@@ -229,7 +231,7 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
         when_text=when_text(declared),
         on_error=declared.on_error,
         source=declared.source,
-        defaults=_CLAUDE_DEFAULTS if foreign else native.DEFAULTS,
+        defaults=_CLAUDE_DEFAULTS if foreign else {**native.DEFAULTS, **masks},
         same=_identity(declared) if foreign else None,
     )
 

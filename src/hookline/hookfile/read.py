@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import CALLERS, refuses
-from hookline.engine.hook import DEFAULT_TIMEOUT, HookDeclaration, Mode, OnError
+from hookline.engine.hook import DEFAULT_TIMEOUT, WITHHOLDS, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, meant
 from hookline.hookfile import keys
@@ -156,7 +156,12 @@ HOOK = Table(
                 ]
             },
         ),
-        "on_error": _word(OnError, "The result when it breaks: continue, block or fail.", OnError),
+        "on_error": _word(
+            OnError, "The result when it breaks: continue, block, fail, or withhold the output.", OnError
+        ),
+        "changes": _word(
+            ("output",), "Give output for a hook that masks: if it breaks at an end, the output is withheld."
+        ),
         "mode": _word(Mode, "Its mode: enforce, observe (its verdict is only recorded) or off.", Mode),
         "env": Key(
             keys.env,
@@ -327,6 +332,7 @@ def _hook(node: Node, folder: Path, names: dict[str, int]) -> HookDeclaration | 
         timeout=values.get("timeout", DEFAULT_TIMEOUT),
         on_error=values.get("on_error"),
         mode=values.get("mode", Mode.ENFORCE),
+        changes=values.get("changes"),
         source=entry.source,
     )
 
@@ -355,6 +361,9 @@ def _check_whole(entry: Node, values: Mapping[str, Any]) -> None:
     if "preload" in given and "warm" not in given:
         entry.wrong("has no effect without `warm: fork`", "preload")
     points = cast("tuple[Point | str, ...]", values.get("on", ()))
+    for key, word in (("on_error", OnError.WITHHOLD), ("changes", "output")):
+        if values.get(key) == word and points and WITHHOLDS.keys().isdisjoint(points):
+            entry.wrong(f"{word} is for {', '.join(WITHHOLDS)}, where there is an output to change", key)
     no_tool = [point for point in points if isinstance(point, Point) and point.scope is not Scope.TOOL]
     if "match" in values and no_tool:
         entry.wrong(f"is for names of tools, and {', '.join(no_tool)} has no tool", "match")

@@ -100,6 +100,7 @@ class Tree:
         past, style = _SAID[record.action]
         if record.error is not None:
             follows = "" if record.action is HookAction.CONTINUE else f", so it {past}"
+            follows = follows if record.changed is None else ", so the output was withheld"
             return f"  broke: {self._mask.text(record.error)}{follows}", "bold magenta", True
         note = f"  ({record.note})" if record.note else ""
         if record.action is not HookAction.CONTINUE:

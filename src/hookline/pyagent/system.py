@@ -15,7 +15,8 @@ from typing import Any
 from hookline.agent import Loaded
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.sdk import Agent
-from hookline.engine.hook import Hook, Mode, settled_on_error
+from hookline.claude.answer import keeping_output
+from hookline.engine.hook import Hook, Mode, OnError, settled_on_error
 from hookline.engine.point import Point
 from hookline.errors import FileError, HooklineError
 from hookline.hookfile.attach import hooks_of
@@ -204,6 +205,8 @@ def _sentence(row: dict[str, Any], *, placed: bool) -> str:
     match += f", when {row['when']}" if row["when"] else ""
     mode = "" if row["mode"] == Mode.ENFORCE else f", {row['mode']} only: its verdict does not count"
     mode = ", off" if row["mode"] == Mode.OFF else mode
+    keeping = keeping_output(row["point"]) if row["on_error"] == OnError.WITHHOLD else []
+    mode += f" ({', '.join(keeping)} cannot replace this output; there it is only told)" if keeping else ""
     where = f" runs {row['runs']}" if placed else ""
     return f"{row['name']} ({row['kind']}){where}{match}, {limit}, if it breaks: {row['on_error']}{mode}"
 
