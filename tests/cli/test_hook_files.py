@@ -280,5 +280,5 @@ def test_explain_names_the_clients_that_cannot_withhold_an_output(hookline, fold
     written(folder, "hooks: [{name: mask, on: [tool.end, agent.end], changes: output, shell: 'true'}]")
     shown = " ".join(hookline("explain", "coder.py", "--hooks", "hookline.yaml").stdout.split())
     assert shown.count("if it breaks: withhold") == 2
-    assert "(claude, codex, gemini cannot replace this output; there it is only told)" in shown
-    assert "(kagent cannot replace this output; there it is only told)" in shown
+    assert "(claude, codex, gemini, qwen cannot replace this output; there it is only told)" in shown
+    assert "(kagent, qwen cannot replace this output; there it is only told)" in shown
