@@ -192,7 +192,7 @@ def test_a_withheld_answer_of_a_model_keeps_the_shape_of_gemini():
 def test_the_callers_that_cannot_replace_an_output_are_known():
     assert keeping_output(Point.TOOL_END) == ["kagent", "qwen"]
     assert keeping_output(Point.AGENT_END) == ["claude", "codex", "gemini", "qwen"]
-    assert keeping_output(Point.MODEL_END) == []
+    assert keeping_output(Point.MODEL_END) == ["codex"]
 
 
 def test_a_changed_result_that_would_be_dropped_stops_the_run_instead():
