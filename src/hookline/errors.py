@@ -17,7 +17,8 @@ HooklineError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from os import PathLike
 
 
@@ -121,3 +122,12 @@ def meant(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
     near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
     return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Generator[None]:
+    """Imports of an extra's packages go inside: one that is missing is told with the command that installs it."""
+    try:
+        yield
+    except ImportError as exc:
+        raise UsageError(f"{what} needs more packages ({exc}): pip install 'hookline[{extra}]'") from exc

@@ -1057,7 +1057,7 @@ def test_where_the_library_is_not_installed_a_run_says_what_to_install(made):
         """
     )
     done = subprocess.run([sys.executable, str(main)], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("MCP server 'files' needs the mcp package ("), done.stderr
+    assert done.stdout.startswith("MCP server 'files' needs more packages ("), done.stderr
     assert done.stdout.endswith("pip install 'hookline[mcp]'\n")
 
 

@@ -23,7 +23,7 @@ from hookline.agent.mcp_server import OPENERS, REFUSED_STATUS, McpServer, Server
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
 from hookline.engine.plain import as_text
-from hookline.errors import AgentFailed, UsageError, meant
+from hookline.errors import AgentFailed, meant, needs
 
 if TYPE_CHECKING:
     import mcp_types
@@ -148,10 +148,8 @@ class _Connection:
     """One connection to a server, opened and closed by a task of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        try:
+        with needs(str(server), "mcp"):
             importlib.import_module("mcp")
-        except ImportError as exc:
-            raise UsageError(f"{server} needs the mcp package ({exc}): pip install 'hookline[mcp]'") from exc
         self._server = server
         self._output = ServerOutput(server)
         self._client: Client | None = None

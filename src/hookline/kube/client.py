@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import quote
 
-from hookline.errors import FileError, HooklineError, UsageError
+from hookline.errors import FileError, HooklineError, UsageError, needs
 from hookline.http_client import PASSING, retry_after
 from hookline.kube.objects import (
     NO_LOG,
@@ -40,14 +40,12 @@ from hookline.options import Target
 from hookline.source import read, without_lines
 from hookline.tasks import backoff
 
-try:
+with needs("Kubernetes", "kube"):
     import httpx2
     from lightkube.config.client_adapter import AsyncClient, ConnectionParams
     from lightkube.config.kubeconfig import KubeConfig, SingleConfig
     from lightkube.config.models import User
     from lightkube.core.exceptions import ConfigError
-except ImportError as exc:
-    raise UsageError(f"Kubernetes needs more packages ({exc}): pip install 'hookline[kube]'") from exc
 
 WATCH_SECONDS: Final = 110
 """How long one watch lasts, so that a dead connection is noticed within two minutes."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status, point_named
 from hookline.engine.record import Begun, Called, Ended, Journal, Record
 from hookline.engine.result import HookAction, Outcome
-from hookline.errors import Skipped, UsageError, meant
+from hookline.errors import Skipped, UsageError, meant, needs
 from hookline.files import output
 from hookline.hookfile.attach import hooks_of
 from hookline.journal import open_journal
@@ -122,8 +121,8 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     idle = options.session_idle
     if idle is not None and idle <= 0:
         raise UsageError(f"--session-idle is {idle:g}; give seconds greater than 0")
-    if find_spec("a2a") is None:
-        raise UsageError("serving an agent needs the a2a-sdk: pip install 'hookline[a2a]'")
+    with needs("serving an agent", "a2a"):
+        from hookline.agent import a2a
     loaded = _loaded(options, load)
     loaded.agent.live_model()
     place, images = place_of("", options.image)
@@ -148,8 +147,6 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
         }
 
         async def main() -> int:
-            from hookline.agent import a2a
-
             await _recover_others(journal, watchers, load, quiet=options.quiet or options.json)
             if sender is not None:
                 sender.say(SERVING, {"since": since})

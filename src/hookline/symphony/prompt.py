@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from hookline.errors import needs
 from hookline.symphony.read import Workflow, WorkflowError
 from hookline.symphony.trackers import Blocker, Issue, issue_values
 
@@ -24,7 +25,8 @@ _OUTPUT = 4_000_000
 def rendered(workflow: Workflow, issue: Issue, attempt: int | None) -> str:
     """The prompt for an issue; `attempt` is None the first time. A template that cannot be filled is a WorkflowError."""
     # Imported here: whoever only schedules does not need a template engine.
-    from liquid.exceptions import LiquidError
+    with needs("a WORKFLOW.md", "orchestrator"):
+        from liquid.exceptions import LiquidError
 
     body = workflow.prompt or DEFAULT_PROMPT
     kind = "template_parse_error"

@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from typing import Any, cast
 
 from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.engine.point import Point
-from hookline.errors import FileError, HooklineError
+from hookline.errors import FileError, HooklineError, needs
 from hookline.source import FrontMatter, content_of, front_matter
 from hookline.symphony.settings import (
     FRONT_MATTER,
@@ -110,9 +111,11 @@ class Workflow:
 
 
 def ready(workflow: Workflow) -> Workflow:
-    """The workflow itself; raises its first problem, or the first setting that an attempt needs and it leaves out."""
+    """The workflow itself; raises its first problem, or the first thing that an attempt needs and is missing."""
     for missing in missing_for_dispatch(workflow.checked()):
         raise missing
+    with needs("a WORKFLOW.md", "orchestrator"):
+        import_module("liquid")  # found missing in the middle, every attempt would fail and be made again
     return workflow
 
 

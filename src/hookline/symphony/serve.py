@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline import files
 from hookline.engine.pipeline import Recorder
-from hookline.errors import UsageError
+from hookline.errors import UsageError, needs
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.kube.lease import Lease, LeaseHeld
@@ -241,7 +241,8 @@ def _check_place(options: ServeOptions) -> None:
 @asynccontextmanager
 async def serving(app: Any, host: str, port: int) -> AsyncGenerator[int, None]:
     """Serves while the block runs; yields the port."""
-    import uvicorn
+    with needs("serving over HTTP", "orchestrator"):
+        import uvicorn
 
     listener = _listener(host, port)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
@@ -274,11 +275,12 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def api(service: Service) -> Any:
     """The service as an ASGI application: its state, one issue, and a poll on request."""
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
+    with needs("serving over HTTP", "orchestrator"):
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.requests import Request
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route
 
     async def show_state(_request: Request) -> JSONResponse:
         return JSONResponse(service.snapshot())

@@ -17,7 +17,7 @@ from hookline.adapters.google_adk.plugin import HookSource, Plugin, check_reach
 from hookline.engine.lifecycle import Approver
 from hookline.engine.point import Scope
 from hookline.engine.record import Journal, Record
-from hookline.errors import UsageError
+from hookline.errors import needs
 
 if TYPE_CHECKING:
     # ADK is not in the environment that hookline itself is checked in; in a user's it is, and there this is its class.
@@ -39,10 +39,8 @@ def __getattr__(name: str) -> Any:
     """Make `HooklinePlugin`: our methods on ADK's own class, which its App checks for."""
     if name != "HooklinePlugin":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needs("HooklinePlugin", "adk"):
         adk = importlib.import_module("google.adk.plugins.base_plugin")
-    except ModuleNotFoundError as exc:
-        raise UsageError(f"google-adk is not installed ({exc}); pip install 'hookline[adk]'") from exc
     made = type(name, (Plugin, adk.BasePlugin), {"__doc__": Plugin.__doc__, "__module__": __name__})
     globals()[name] = made
     return made

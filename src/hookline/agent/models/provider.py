@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta
 from hookline.engine.context import ToolCall, Usage
-from hookline.errors import ModelFailed, UsageError
+from hookline.errors import ModelFailed, UsageError, needs
 from hookline.http_client import PASSING, retry_after
 from hookline.tasks import backoff
 
@@ -138,13 +138,9 @@ class ClientModel:
             raise UsageError(
                 f"provider {provider!r}: base url {base_url!r} must start with http:// or https://"
             )
-        try:
+        with needs(f"provider {provider!r}", self.package):
             self._http: Any = import_module("httpx2")
             self._library: Any = import_module(self.package)
-        except ImportError as exc:
-            raise UsageError(
-                f"provider {provider!r} needs the {self.package} package ({exc}): pip install 'hookline[{self.package}]'"
-            ) from exc
         self.provider = provider
         self.name = name
         self._timeout = timeout

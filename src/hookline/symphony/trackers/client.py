@@ -10,9 +10,11 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import inner, parse_time
+from hookline.errors import needs
 from hookline.http_client import retry_after
 from hookline.symphony.trackers import Issue, TrackerError
 
@@ -42,11 +44,12 @@ class WebTracker:
         self.omitted: tuple[str, ...] = ()
         self._headers = dict(headers)
         self._client: Any = None
+        with needs(name, "orchestrator"):
+            self._http: Any = import_module("httpx2")
 
     async def ask(self, method: str, path: str, *, given: Any = None, fine: tuple[int, ...] = ()) -> Answer:
         """The response, if its status is 2xx or in `fine`; a TrackerError otherwise."""
-        import httpx2
-
+        httpx2 = self._http
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
         if self._client is None:
             # Never to another host: the headers have the secret in them.
