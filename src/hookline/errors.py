@@ -2,6 +2,8 @@
 
 HooklineError
  +-- UsageError          called or declared wrongly; also a TypeError, so that Python's own habits hold
+ |    +-- MissingKey     a model's provider has no key
+ |    +-- MissingExtra   a package of an extra is not installed
  +-- FileError           a file of the user's is wrong: names the file, line and key
  +-- RunEnded            a run did not get to its answer
  |    +-- HookFailed     a hook said fail, or broke where that means fail; never worth a retry
@@ -23,18 +25,38 @@ from os import PathLike
 
 
 class HooklineError(Exception):
-    """The root of the tree."""
+    """The root of the tree. `code` is a short name of the kind of mistake, for `hookline check --json`."""
+
+    code = "invalid"
 
 
 class UsageError(HooklineError, TypeError):
     """Something of ours was called or declared in a way that cannot work."""
 
 
+class MissingKey(UsageError):
+    """A model's provider needs a key, and its variable is not set."""
+
+    code = "missing-api-key"
+
+
+class MissingExtra(UsageError):
+    """A package of an extra is not installed."""
+
+    code = "missing-package"
+
+
 class FileError(HooklineError):
     """A user's file is wrong; the message starts with where."""
 
     def __init__(
-        self, message: str, *, file: str | PathLike[str], line: int | None = None, key: str | None = None
+        self,
+        message: str,
+        *,
+        file: str | PathLike[str],
+        line: int | None = None,
+        key: str | None = None,
+        code: str = "",
     ) -> None:
         place = f"{file}:{line}" if line is not None else f"{file}"
         super().__init__(f"{place}: {f'{key}: ' if key else ''}{message}")
@@ -42,6 +64,15 @@ class FileError(HooklineError):
         self.line = line
         self.key = key
         self.message = message
+        self.code = code or self.code
+
+    @classmethod
+    def at(cls, source: str, message: str, *, code: str = "") -> FileError:
+        """The same for a place that is written as a text: a file, or `file:line`."""
+        file, _, line = source.rpartition(":")
+        if not line.isdigit():
+            return FileError(message, file=source, code=code)
+        return FileError(message, file=file, line=int(line), code=code)
 
 
 class RunEnded(HooklineError):
@@ -130,4 +161,4 @@ def needs(what: str, extra: str) -> Generator[None]:
     try:
         yield
     except ImportError as exc:
-        raise UsageError(f"{what} needs more packages ({exc}): pip install 'hookline[{extra}]'") from exc
+        raise MissingExtra(f"{what} needs more packages ({exc}): pip install 'hookline[{extra}]'") from exc

@@ -114,6 +114,7 @@ class CheckOptions(EnvOptions):
     hooks: tuple[str, ...] = option("a file with more hooks", ())
     no_project_hooks: bool = flag(_NO_PROJECT)
     image: tuple[str, ...] = option(_SOURCE, ())
+    strict: bool = flag("fail for warnings too")
     json: bool = flag("print JSON")
 
 

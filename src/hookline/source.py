@@ -57,9 +57,10 @@ class Document(NamedTuple):
     file: str
     line: int = 1
 
-    def problem(self, message: str, trail: Trail = ()) -> FileError:
+    def problem(self, message: str, trail: Trail = (), code: str = "") -> FileError:
         """The problem at the end of the trail, with its line and key."""
-        return FileError(message, file=self.file, line=line_of(self, trail), key=key_of(trail) or None)
+        line, key = line_of(self, trail), key_of(trail) or None
+        return FileError(message, file=self.file, line=line, key=key, code=code)
 
 
 class FrontMatter(NamedTuple):

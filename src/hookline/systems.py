@@ -26,7 +26,7 @@ from hookline.options import (
     refuse_foreign,
 )
 from hookline.source import file_and_name
-from hookline.terminal import Explained, Problems, err, print_json, warn
+from hookline.terminal import Explained, Problem, err, print_json, warn
 
 if TYPE_CHECKING:
     from hookline.agent import Loaded
@@ -46,7 +46,7 @@ class System(Protocol):
         """The file as a value of the system's own."""
         ...
 
-    def problems(self, target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
+    def problems(self, target: str, options: CheckOptions, hooks: Sequence[Hook]) -> list[Problem]:
         """Every mistake in the file; nothing of it is run. `hooks` are those of the command line."""
         ...
 
@@ -78,14 +78,14 @@ def load_agent(target: str) -> Loaded:
     return _module(name_of(target)).load(target)
 
 
-def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
+def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> list[Problem]:
     name = name_of(target)
     if name == "hookfile":
         return _module(name).problems(target, options, hooks)
     found = _problems_around(target, options)
     more = (_module("pyagent").agent_problems,) if name == "kagent" else ()
     own = _module(name).problems(target, options, hooks, *more)
-    return Problems([*found.problems, *own.problems], [*found.notes, *own.notes])
+    return [*found, *own]
 
 
 def explain(options: ExplainOptions) -> Explained:
@@ -176,15 +176,14 @@ def _with_files(explained: Explained, options: ExplainOptions) -> Explained:
     return explained._replace(hooks=hooks, value={**explained.value, "hooks": rows})
 
 
-def _problems_around(target: str, options: CheckOptions) -> Problems:
+def _problems_around(target: str, options: CheckOptions) -> list[Problem]:
     """Everything wrong with the hook files that would hold without being named; an unapproved one is not loaded.
 
     They hold for many agents, so that a hook of theirs fits none of this one's tools is no mistake.
     """
     from hookline.hookfile.attach import load_hooks
 
-    problems: list[str] = []
-    notes: list[str] = []
+    problems: list[Problem] = []
     named = {os.path.realpath(each) for each in (*options.hooks, *options.files)}
     for each in sources.found([_folder(target)], os.environ):
         omitted = each.level == sources.PROJECT and options.no_project_hooks
@@ -192,10 +191,10 @@ def _problems_around(target: str, options: CheckOptions) -> Problems:
             continue
         note = sources.unapproved(each, os.environ)
         if note:
-            notes.append(note)
+            problems.append(Problem.of(note, target))
         else:
-            problems += load_hooks(each.file).all_problems()
-    return Problems(problems, notes)
+            problems += load_hooks(each.file).all_problems(each.file)
+    return problems
 
 
 def _refuse_foreign(options: RunOptions | ServeOptions, name: str) -> None:

@@ -43,8 +43,8 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
-    def problem(self, message: str) -> FileError:
-        return FileError(message, file=self.file, line=self.line, key=self.key)
+    def problem(self, message: str, code: str = "") -> FileError:
+        return FileError(message, file=self.file, line=self.line, key=self.key, code=code)
 
 
 class Findings:
@@ -107,22 +107,22 @@ class Node:
         """File and line, as hooks name where they come from."""
         return str(self.location())
 
-    def problem(self, message: str, *inner: str | int) -> FileError:
-        return self._document.problem(message, (*self.trail, *inner))
+    def problem(self, message: str, *inner: str | int, code: str = "") -> FileError:
+        return self._document.problem(message, (*self.trail, *inner), code)
 
     def location(self, *inner: str | int) -> Location:
         found = self.problem("", *inner)
         return Location(found.file, found.line, found.key)
 
-    def wrong(self, message: str, *inner: str | int) -> None:
-        self.findings.problems.append(self.problem(message, *inner))
+    def wrong(self, message: str, *inner: str | int, code: str = "") -> None:
+        self.findings.problems.append(self.problem(message, *inner, code=code))
 
-    def note(self, message: str, *inner: str | int) -> None:
-        self.findings.notes.append(self.problem(message, *inner))
+    def note(self, message: str, *inner: str | int, code: str = "") -> None:
+        self.findings.notes.append(self.problem(message, *inner, code=code))
 
-    def doubt(self, message: str, *inner: str | int) -> None:
+    def doubt(self, message: str, *inner: str | int, code: str = "") -> None:
         """A note, which is a problem too in strict mode."""
-        self.findings.doubt(self.problem(message, *inner))
+        self.findings.doubt(self.problem(message, *inner, code=code))
 
     def with_value(self, value: Any) -> Node:
         """The same place with another value."""
@@ -179,7 +179,7 @@ class Key(NamedTuple):
 
 def refuse(node: Node, name: str, table: Table) -> None:
     """Every unknown key is a problem."""
-    node.wrong(f"unknown key{table.hint(name)}", name)
+    node.wrong(f"unknown key{table.hint(name)}", name, code="unknown-key")
 
 
 def refuse_slips(node: Node, name: str, table: Table) -> None:
@@ -187,12 +187,12 @@ def refuse_slips(node: Node, name: str, table: Table) -> None:
     if name in table.instead or "did you mean" in table.hint(name):
         refuse(node, name, table)
     else:
-        node.note("this key is not known here and has no effect", name)
+        node.note("this key is not known here and has no effect", name, code="unknown-key")
 
 
 def warn(node: Node, name: str, table: Table) -> None:
     """An unknown key is only noted."""
-    node.note(f"unknown key, which has no effect{table.hint(name)}", name)
+    node.note(f"unknown key, which has no effect{table.hint(name)}", name, code="unknown-key")
 
 
 def ignore(node: Node, name: str, table: Table) -> None:

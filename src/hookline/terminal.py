@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
 from hookline.engine.secret_shapes import without_shapes
-from hookline.errors import UsageError
+from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
@@ -151,11 +151,48 @@ def print_explained(explained: Explained, *, as_json: bool) -> None:
         out.print(f"\n{note}")
 
 
-class Problems(NamedTuple):
-    """The result of checking a file: mistakes, and notes that are none."""
+MISTAKE, WARNING = "mistake", "warning"
+_WARNINGS = {
+    *("legacy-key", "missing-api-key", "not-approved", "not-enforced"),
+    *("several-agents", "shell-syntax", "unset-variable"),
+}
+"""Kinds of problems that are warnings wherever they are found: the file is right, and may still not do what is meant."""
 
-    problems: Sequence[str] = ()
-    notes: Sequence[str] = ()
+
+class Problem(NamedTuple):
+    """One thing that `hookline check` found. A mistake fails the check; a warning only with `--strict`."""
+
+    level: str
+    code: str
+    file: str
+    line: int | None
+    key: str | None
+    message: str
+
+    @classmethod
+    def of(cls, found: HooklineError | str, file: str, level: str = MISTAKE) -> Problem:
+        """A mistake, unless its kind is a warning; with WARNING it is one in any case. `file` is for those without one."""
+        code = found.code if isinstance(found, HooklineError) else HooklineError.code
+        if code in _WARNINGS:
+            level = WARNING
+        if level is WARNING and code == HooklineError.code:
+            code = "note"
+        if isinstance(found, FileError):
+            return cls(level, code, found.file, found.line, found.key, found.message)
+        return cls(level, code, file, None, None, str(found).removeprefix(f"{file}: "))
+
+    def __str__(self) -> str:
+        told = str(FileError(self.message, file=self.file, line=self.line, key=self.key))
+        return f"warning: {told}" if self.level == WARNING else told
+
+
+def problems_of(
+    mistakes: Iterable[HooklineError | str], notes: Iterable[HooklineError | str], file: str
+) -> list[Problem]:
+    return [
+        *(Problem.of(each, file, WARNING) for each in notes),
+        *(Problem.of(each, file) for each in mistakes),
+    ]
 
 
 def found_run(journal: Journal, prefix: str) -> str:

@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_check_lists_every_mistake_with_its_place(hookline):
     assert "off.py:4: hook watcher: its mode is observe, so it refuses nothing" in done.stdout
     assert "openai" in done.stdout
     assert "missing.py: there is no such file" in done.stdout
-    assert "4 problems" in done.stdout
+    assert "3 problems, 1 warning" in done.stdout
     assert len(json.loads(hookline("check", "off.py", "--json").stdout)["problems"]) == 3
 
 
@@ -102,3 +103,152 @@ def test_check_looks_for_a_command_in_the_project_that_claude_code_fills_in(hook
     settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [entry]}]}}))
     done = hookline("check", "settings.json")
     assert (done.returncode, "it could not start" in done.stdout) == (code, code == 2), done.stdout
+
+
+PYTHON = """
+from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, hook
+{}
+agent = Agent(id="a", model={}, tools=["bash"], on_tool_start=[{}])
+"""
+SETTINGS = '{{"hooks": {{"PreToolUse": [{{"hooks": [{{"type": "command", "command": "{}"}}]}}]}}}}'
+YAML = "hooks:\n  - name: g\n    on: tool.start\n    {}\n"
+FLOW = """---
+tracker: {{kind: folder, provider: {{path: issues{}}}}}
+agent: {{kind: command, command: "true"}}
+{}
+---
+do it
+"""
+# The file, its content, and the level, code, line and key of its one problem.
+PROBLEMS = {
+    "a typo in a key": (
+        "hookline.yaml",
+        YAML.format("mtch: bash\n    shell: 'true'"),
+        ("mistake", "unknown-key", 4, "hooks[0].mtch"),
+    ),
+    "a misspelt hookline": (
+        "settings.json",
+        SETTINGS.format("hooklin answer PreToolUse"),
+        ("mistake", "missing-program", 1, None),
+    ),
+    "a misspelt script": (
+        "hookline.yaml",
+        YAML.format("shell: pytset -q"),
+        ("mistake", "missing-program", 2, None),
+    ),
+    "a command without its program": (
+        "hookline.yaml",
+        YAML.format("command: [nothing-there]"),
+        ("mistake", "missing-program", 2, None),
+    ),
+    "a builtin": ("hookline.yaml", YAML.format("shell: cd / && exit 0"), None),
+    "a plain builtin": ("settings.json", SETTINGS.format("exit 0"), None),
+    "a program with a variable before it": ("hookline.yaml", YAML.format("shell: A=1 sh -c true"), None),
+    "a script that sh does not read": (
+        "hookline.yaml",
+        YAML.format("shell: 'if true; then'"),
+        ("warning", "shell-syntax", 2, None),
+    ),
+    "a hook that observes": (
+        "hookline.yaml",
+        YAML.format("mode: observe\n    shell: 'true'"),
+        ("warning", "not-enforced", 2, None),
+    ),
+    "a hook that is off": (
+        "hookline.yaml",
+        YAML.format("mode: 'off'\n    shell: 'true'"),
+        ("warning", "not-enforced", 2, None),
+    ),
+    "no key for the provider": (
+        "a.py",
+        PYTHON.format("", "'x', provider='openai'", ""),
+        ("warning", "missing-api-key", None, None),
+    ),
+    "a hook of three parameters": (
+        "hookline.yaml",
+        YAML.format("python: 'mine.py:three'"),
+        ("mistake", "wrong-function", 2, None),
+    ),
+    "a hook that is no function": (
+        "hookline.yaml",
+        YAML.format("python: 'mine.py:number'"),
+        ("mistake", "invalid", 2, "python"),
+    ),
+    "a hook annotated to return None": (
+        "hookline.yaml",
+        YAML.format("python: 'mine.py:nothing'"),
+        ("mistake", "wrong-function", 2, None),
+    ),
+    "a hook of an agent annotated to return a text": (
+        "a.py",
+        PYTHON.format("def g(ctx, hook_context) -> str: ...", "Scripted(['x'])", "g"),
+        ("mistake", "wrong-function", 3, None),
+    ),
+    "parameters the other way round": (
+        "a.py",
+        PYTHON.format("def g(c: HookContext, d: WorkflowContext) -> HookResult: ...", "Scripted(['x'])", "g"),
+        ("mistake", "wrong-function", 3, None),
+    ),
+    "a match that fits nothing": (
+        "a.py",
+        PYTHON.format("@hook(match='bsh')\ndef g(c, d): ...", "Scripted(['x'])", "g"),
+        ("mistake", "no-match", 3, None),
+    ),
+    "several agents": (
+        "a.py",
+        PYTHON.format("", "Scripted(['x'])", "") + "other = agent\n",
+        ("warning", "several-agents", None, None),
+    ),
+    "an unset variable": (
+        "WORKFLOW.md",
+        FLOW.format(", token: $NOT_SET_HERE", ""),
+        ("warning", "unset-variable", None, "tracker.provider"),
+    ),
+    "an unset variable for the folder": (
+        "WORKFLOW.md",
+        FLOW.format("", "workspace: {root: $NOT_SET_HERE}"),
+        ("warning", "unset-variable", 4, "workspace.root"),
+    ),
+    "a script of a workflow": (
+        "WORKFLOW.md",
+        FLOW.format("", "hooks: {before_run: 'if true; then'}"),
+        ("warning", "shell-syntax", 4, None),
+    ),
+}
+MINE = "def three(a, b, c): ...\nnumber = 3\ndef nothing(a, b) -> None: ...\n"
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_check_tells_the_level_code_and_place_of_each_problem(hookline, tmp_path, name):
+    file, text, wanted = PROBLEMS[name]
+    (tmp_path / file).write_text(text)
+    (tmp_path / "mine.py").write_text(MINE)
+    hookline.environ.pop("OPENAI_API_KEY", None)
+    if file == "hookline.yaml":
+        hookline.environ["HOOKLINE_HOME"] = str(tmp_path / "home")
+    done = hookline("check", "--json", file)
+    found = [each for each in json.loads(done.stdout)["problems"] if each["code"] != "not-approved"]
+    got = [(each["level"], each["code"], each["line"], each["key"]) for each in found]
+    assert got == ([] if wanted is None else [wanted]), found
+    assert all(each["file"].endswith(file) or file == "a.py" for each in found)
+    mistake = wanted is not None and wanted[0] == "mistake"
+    assert done.returncode == (2 if mistake else 0)
+    if wanted is not None:
+        assert hookline("check", "--strict", file).returncode == 2
+
+
+def test_check_warns_of_a_hook_file_that_is_not_approved(hookline, tmp_path):
+    (tmp_path / "hookline.yaml").write_text(YAML.format("shell: 'true'"))
+    done = hookline("check", "hookline.yaml")
+    assert (done.returncode, done.stdout.startswith("warning: hookline.yaml: is not approved")) == (
+        0,
+        True,
+    ), done.stdout
+    assert done.stdout.endswith("hookline.yaml: no problems, 1 warning\n")
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[1] / "fixtures" / "sympozium").glob("*.yaml"))
+)
+def test_the_manifests_of_the_seeds_have_no_mistake(hookline, file):
+    assert hookline("check", file).returncode == 0

@@ -47,7 +47,7 @@ def test_a_guard_that_breaks_says_so_everywhere(guarded, keys, said, checked):
     assert said in flat(done.stderr)
     assert said in flat(hookline("runs", "last").stdout)
     if checked is not None:
-        found = hookline("check", "hookline.yaml")
+        found = hookline("check", "--strict", "hookline.yaml")
         assert found.returncode == 2
         assert checked in found.stdout
 

@@ -57,7 +57,7 @@ async def test_a_warm_hook_on_a_runner_that_keeps_none_warm_is_told_and_still_gu
     runner = Elsewhere()
     found = attached(file, runner)
     assert found.problems == []
-    assert found.notes == [
+    assert [*map(str, found.notes)] == [
         f"{file}:3: hook warm: warm: fork is for processes of this machine; in the sandbox each call starts cold"
     ]
     context = HookContext(workflow_id="w", point="tool.start", current_tool="bash", current_payload={})

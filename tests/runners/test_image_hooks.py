@@ -40,7 +40,7 @@ async def test_without_an_engine_an_image_hook_breaks_and_never_runs_as_somethin
     runner = LocalRunner()
     found = attached(file, runner)
     assert found.problems == []
-    assert any("podman or docker" in doubt for doubt in found.doubts)
+    assert any("podman or docker" in str(doubt) for doubt in found.doubts)
     told = await outcome(file, runner)
     assert told.stopped
     assert "could not start: containers need podman or docker" in told.reason

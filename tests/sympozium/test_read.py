@@ -483,9 +483,9 @@ def test_postRun_hooks_have_the_result_to_ask_for():
 def test_what_only_a_cluster_heeds_is_said_on_one_machine():
     run = run_of(parse(FULL.replace("mode: task", "mode: server"), "run.yaml"))
     told = not_here(run)
-    assert all("is not used on one machine" in each for each in told)
+    assert all("is not used on one machine" in str(each) for each in told)
     for word in ("lifecycle.rbac", "agentSandbox", "skills", "imagePullSecrets", "mode: server"):
-        assert any(word in each for each in told), word
+        assert any(word in str(each) for each in told), word
     assert not_here(run_of(parse(hook(), "run.yaml"))) == ()
 
 

@@ -65,7 +65,7 @@ class Loaded:
         """Attach the hooks to explain them, without fetching their images; notes on where those would be."""
         return []
 
-    async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
+    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[str]]:
         """Mistakes that show only in the images of hooks, and notes."""
         return [], []
 

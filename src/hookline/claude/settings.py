@@ -53,24 +53,25 @@ def declared(text: str, file: str | PathLike[str]) -> HookFile:
             found = []
         found = [*_denied(settings), *found]
     hooks, repeated = once(found)
-    return HookFile(hooks, tuple(findings.problems), (*map(str, findings.notes), *repeated))
+    return HookFile(hooks, tuple(findings.problems), (*findings.notes, *repeated))
 
 
-def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[str, ...]]:
+def once(hooks: Iterable[HookDeclaration]) -> tuple[tuple[HookDeclaration, ...], tuple[FileError, ...]]:
     """Each command once for an event, whatever groups and files declare it, and a note for each repetition.
 
     It keeps its first position, and matches whatever one of its groups matches. Another limit does not make it
     another command.
     """
     found: dict[str, HookDeclaration] = {}
-    notes: list[str] = []
+    notes: list[FileError] = []
     for hook in hooks:
         same = identity(hook)
         first = found.get(same)
         if first is None:
             found[same] = hook
             continue
-        notes.append(f"{hook.source}: {hook.name} is declared already at {first.source}; it runs once")
+        told = f"{hook.name} is declared already at {first.source}; it runs once"
+        notes.append(FileError.at(hook.source, told, code="declared-twice"))
         strictest = OnError.BLOCK if OnError.BLOCK in (first.on_error, hook.on_error) else first.on_error
         found[same] = replace(first, match=_either(first.match, hook.match), on_error=strictest)
     return tuple(found.values()), tuple(notes)

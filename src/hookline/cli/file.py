@@ -6,7 +6,7 @@ from hookline import systems
 from hookline.engine.hook import Hook, Mode
 from hookline.errors import HooklineError, UsageError
 from hookline.options import CheckOptions, ExplainOptions, RunOptions
-from hookline.terminal import Explained, out, print_explained, print_json
+from hookline.terminal import MISTAKE, WARNING, Explained, Problem, out, print_explained, print_json
 
 
 def run(options: RunOptions) -> int:
@@ -22,28 +22,31 @@ def run(options: RunOptions) -> int:
 
 def check(options: CheckOptions) -> int:
     options.set_environment()
-    found: list[str] = []
-    notes: list[str] = []
+    found: list[Problem] = []
     more = _more_hooks(options.hooks, found)
     for file in options.files:
         try:
-            told = systems.problems(file, options, more)
-            found += told.problems
-            notes += told.notes
+            found += systems.problems(file, options, more)
         except HooklineError as exc:
-            found.append(str(exc))
-    found, notes = list(dict.fromkeys(found)), list(dict.fromkeys(notes))
+            found.append(Problem.of(exc, file))
+    found = list(dict.fromkeys(found))
+    mistakes = [each for each in found if each.level == MISTAKE]
+    warnings = [each for each in found if each.level == WARNING]
     if options.json:
-        print_json({"files": options.files, "problems": found, "notes": notes})
+        print_json({"files": options.files, "problems": [each._asdict() for each in found]})
     else:
-        for text in (*notes, *found):
-            out.print(text)
-        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-        out.print(count if found else f"{', '.join(options.files)}: no problems")
-    return 2 if found else 0
+        for each in (*warnings, *mistakes):
+            out.print(each)
+        told = [_counted(mistakes, "problem")] if mistakes else [f"{', '.join(options.files)}: no problems"]
+        out.print(", ".join([*told, _counted(warnings, "warning")] if warnings else told))
+    return 2 if mistakes or (options.strict and warnings) else 0
 
 
-def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
+def _counted(found: list[Problem], word: str) -> str:
+    return f"1 {word}" if len(found) == 1 else f"{len(found)} {word}s"
+
+
+def _more_hooks(files: tuple[str, ...], found: list[Problem]) -> list[Hook]:
     if not files:
         return []
     from hookline.hookfile.attach import load_hooks
@@ -53,9 +56,9 @@ def _more_hooks(files: tuple[str, ...], found: list[str]) -> list[Hook]:
         try:
             attached = load_hooks(each)
             more += attached.hooks
-            found += attached.all_problems()
+            found += attached.all_problems(each)
         except HooklineError as exc:
-            found.append(str(exc))
+            found.append(Problem.of(exc, each))
     return more
 
 

@@ -253,6 +253,19 @@ def check_signature(function: Callable[..., Any]) -> None:
         return  # a builtin without a readable signature; the call will show it
 
 
+def annotation_fault(function: Callable[..., Any]) -> str | None:
+    """The mistake that a hook's annotations show; None if they are right, or there are none."""
+    inner = _unwrapped(function)
+    hints = {name: str(hint) for name, hint in getattr(inner, "__annotations__", {}).items()}
+    result = hints.pop("return", "HookResult")
+    if not any(word in result for word in ("HookResult", "Any", "object", "~")):
+        return f"{name_of(function)} is annotated to return {result}; a hook returns a HookResult"
+    parameters = list(hints.values())
+    if len(parameters) == 2 and "HookContext" in parameters[0] and "WorkflowContext" in parameters[1]:
+        return f"the parameters of {name_of(function)} are the other way round: (ctx, hook_context)"
+    return None
+
+
 def name_of(function: Callable[..., Any]) -> str:
     inner = _unwrapped(function)
     return getattr(inner, "__name__", type(inner).__name__)

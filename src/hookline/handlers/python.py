@@ -90,6 +90,7 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
         answer = await _threads.call(function, ctx, hook_context, timeout=timeout)
         return await in_time(answer, timeout) if inspect.isawaitable(answer) else answer
 
+    handler.__dict__["__wrapped__"] = function
     return handler
 
 

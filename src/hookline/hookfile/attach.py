@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,16 @@ from hookline.claude.payload import (
     when_text,
 )
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import WITHHOLDS, Handler, Hook, HookDeclaration, Mode, OnError, options_of
+from hookline.engine.hook import (
+    WITHHOLDS,
+    Handler,
+    Hook,
+    HookDeclaration,
+    Mode,
+    OnError,
+    annotation_fault,
+    options_of,
+)
 from hookline.engine.plain import plain
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
@@ -35,12 +43,12 @@ from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.importer import function_of, imported
+from hookline.hookfile.scripts import missing_command, script_fault
 from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
 from hookline.runners import Runner
-from hookline.runners.child import missing_program
 from hookline.source import SUFFIXES, text_of
-from hookline.terminal import refuse_mistakes, warn
+from hookline.terminal import Problem, problems_of, refuse_mistakes, warn
 
 if TYPE_CHECKING:
     from hookline.handlers.background import Background
@@ -59,12 +67,12 @@ class Attached(NamedTuple):
 
     hooks: list[Hook]
     problems: Sequence[FileError] = ()
-    notes: Sequence[str] = ()
-    doubts: Sequence[str] = ()
+    notes: Sequence[FileError] = ()
+    doubts: Sequence[FileError] = ()
     declared: Sequence[HookDeclaration] = ()
 
-    def all_problems(self) -> list[str]:
-        return [*map(str, self.problems), *self.notes, *self.doubts]
+    def all_problems(self, file: str) -> list[Problem]:
+        return problems_of([*self.problems, *self.doubts], self.notes, file)
 
 
 def load_hooks(target: str, runner: Runner | None = None) -> Attached:
@@ -113,8 +121,8 @@ def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
     found: list[Hook] = []
     for file in files:
         loaded = load_hooks(file, runner)
-        for text in (*map(str, loaded.problems), *loaded.notes):
-            warn(text)
+        for each in (*loaded.problems, *loaded.notes):
+            warn(str(each))
         if not file.endswith(".json"):
             refuse_mistakes(file, len(loaded.problems))
         for hook in loaded.hooks:
@@ -151,7 +159,7 @@ def attached(file: Path, runner: Runner) -> Attached:
     else:
         found = native.read(file)
     hooks: list[Hook] = []
-    doubts: list[str] = []
+    doubts: list[FileError] = []
     problems, notes = list(found.problems), list(found.notes)
     background = None
     if any(each.params.get("async") for each in found.hooks):
@@ -164,33 +172,45 @@ def attached(file: Path, runner: Runner) -> Attached:
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
+            fault = annotation_fault(made.handler) if each.kind == "python" else None
+            if fault is not None:
+                doubts.append(FileError.at(each.source, f"hook {each.name}: {fault}", code="wrong-function"))
         except FileError as exc:
             problems.append(exc)
         except UsageError as exc:
-            place, _, line = each.source.rpartition(":")
-            problems.append(FileError(f"hook {each.name}: {exc}", file=place, line=int(line)))
-        doubts += [f"{each.source}: hook {each.name}: {doubt}" for doubt in _doubts(each)]
+            problems.append(FileError.at(each.source, f"hook {each.name}: {exc}", code="wrong-function"))
+        doubts += _doubts(each)
         if each.params.get("warm") == "fork" and runner.capabilities.isolates:
-            notes.append(
-                f"{each.source}: hook {each.name}: warm: fork is for processes of this machine;"
+            told = (
+                f"hook {each.name}: warm: fork is for processes of this machine;"
                 f" in the {runner.capabilities.name} each call starts cold"
             )
+            notes.append(FileError.at(each.source, told, code="no-effect"))
     if background is not None:
         hooks.append(_end_of_async(file, background))
     return Attached(hooks, problems, notes, doubts, found.hooks)
 
 
-def _doubts(declared: HookDeclaration) -> Iterator[str]:
+def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
+    def doubt(message: str, code: str) -> FileError:
+        return FileError.at(declared.source, f"hook {declared.name}: {message}", code=code)
+
     if declared.mode is not Mode.ENFORCE:
-        yield f"its mode is {declared.mode}, so it refuses nothing"
+        yield doubt(f"its mode is {declared.mode}, so it refuses nothing", "not-enforced")
     if declared.kind == "image" and not any(map(shutil.which, ("podman", "docker"))):
-        yield "it could not start: containers need podman or docker, and neither is on PATH"
-    argv = argv_of(declared.params)
-    if declared.kind == "command" and argv:
+        told = "it could not start: containers need podman or docker, and neither is on PATH"
+        yield doubt(told, "missing-program")
+    argv = argv_of(declared.params) if declared.kind == "command" else ()
+    if declared.kind == "shell":
+        argv = ("sh", "-c", declared.params["script"])
+    if argv:
         cwd = declared.params.get("cwd") or declared.params.get("folder")
-        absent = missing_program(argv, cwd, os.environ)
+        absent = missing_command(argv, cwd)
         if absent is not None:
-            yield f"it could not start: {absent}"
+            yield doubt(f"it could not start: {absent}", "missing-program")
+        fault = script_fault(argv)
+        if fault is not None:
+            yield doubt(fault, "shell-syntax")
 
 
 def _live(declared: HookDeclaration, runner: Runner) -> Hook:

@@ -224,7 +224,7 @@ class HookFile(NamedTuple):
 
     hooks: tuple[HookDeclaration, ...]
     problems: tuple[FileError, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[FileError, ...] = ()
 
     def checked(self) -> HookFile:
         """This, if nothing is wrong with the file; else its first problem is raised."""

@@ -91,14 +91,11 @@ def line_of(held: Iterable[Source]) -> str:
     return f"hooks: {', '.join(map(str, held))}"
 
 
-def unapproved(source: Source, environ: Mapping[str, str]) -> str | None:
+def unapproved(source: Source, environ: Mapping[str, str]) -> FileError | None:
     """A note on a project's file that is not approved; that is no mistake in it."""
     why = trust.distrusted(Path(source.file), environ) if source.level == PROJECT else None
-    return (
-        f"{source.file}: {why}, then: hookline trust; until then nothing that it holds for runs"
-        if why
-        else None
-    )
+    told = f"{why}, then: hookline trust; until then nothing that it holds for runs"
+    return FileError(told, file=source.file, code="not-approved") if why else None
 
 
 def is_machine(file: str | Path) -> bool:

@@ -12,7 +12,7 @@ from hookline.errors import FileError
 from hookline.hookfile.trust import FILE
 from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES
-from hookline.terminal import Problems
+from hookline.terminal import Problem, problems_of
 
 NAME = "a file of hooks"
 
@@ -31,16 +31,16 @@ def load(target: str) -> NoReturn:
     )
 
 
-def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
+def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> list[Problem]:
     from hookline.hookfile.attach import load_hooks
 
     found = load_hooks(target)
     declared = found.declared
     notes = [*_names_few_have(declared), *_unapproved(Path(target)), *_stale(Path(target), declared)]
-    return Problems(found.all_problems(), notes)
+    return [*problems_of((), notes, target), *found.all_problems(target)]
 
 
-def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
+def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[FileError]:
     """A note on each hook of ours that stands for a kind of tools by names that some callers do not have."""
     from hookline.claude.events import CALLERS
     from hookline.claude.tools import kind_meant
@@ -50,7 +50,7 @@ def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[str]:
         if missing and "event" not in hook.params:
             callers, kind = ", ".join(caller for caller, _ in missing), missing[0][1]
             said = f"hook {hook.name}: match {hook.match!r} fits no tool of {callers}"
-            yield f"{hook.source}: {said}; match: kind:{kind} fits theirs too"
+            yield FileError.at(hook.source, f"{said}; match: kind:{kind} fits theirs too", code="no-match")
 
 
 def _stale(file: Path, declared: Sequence[HookDeclaration]) -> list[str]:
@@ -72,7 +72,7 @@ def _no_agent(options: ExplainOptions | TryOptions | RunOptions | ServeOptions) 
 explain = try_ = run = serve = _no_agent
 
 
-def _unapproved(file: Path) -> list[str]:
+def _unapproved(file: Path) -> list[FileError]:
     """A note on a file that would be found, and is not approved."""
     from hookline.hookfile.sources import found, unapproved
 

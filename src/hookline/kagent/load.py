@@ -108,9 +108,9 @@ class Manifest(Loaded):
         added = [ready_tool(name) for name in dict.fromkeys(names) if name not in known]
         self.agent.tools = (*self.agent.tools, *added)
 
-    def doubts(self, folder: str) -> list[str]:
+    def doubts(self, folder: str) -> list[FileError]:
         """A message for each hook whose program is missing or not executable in its image."""
-        found: list[str] = []
+        found: list[FileError] = []
         for plan, _ in self.agents:
             for hook in plan.agent.hooks:
                 argv = program(hook.argv, hook.folder(folder), os.environ.get("PATH"))
@@ -119,7 +119,8 @@ class Manifest(Loaded):
                     what = "is not executable" if os.path.exists(argv[0]) else "is not there, nor on PATH"
                     absent = f"in the image {hook.ref} {hook.argv[0]!r} {what}"
                 if absent is not None:
-                    found.append(f"{hook.source}: hook {hook.name}: it could not start: {absent}")
+                    told = f"hook {hook.name}: it could not start: {absent}"
+                    found.append(FileError.at(hook.source, told, code="missing-program"))
         return found
 
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
@@ -127,7 +128,7 @@ class Manifest(Loaded):
         self.attach(runner, folder)
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
-    async def check_images(self, images: Sequence[str]) -> tuple[list[str], list[str]]:
+    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[str]]:
         """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER)
         sources = self.image_sources([each for each in images if each.partition("=")[0] in self.refs])

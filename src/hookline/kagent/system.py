@@ -9,7 +9,7 @@ from hookline.engine.hook import Hook
 from hookline.errors import FileError
 from hookline.options import AGENT, KUBERNETES, CheckOptions
 from hookline.source import SUFFIXES, file_and_name, text_of
-from hookline.terminal import Problems
+from hookline.terminal import Problem, problems_of
 
 if TYPE_CHECKING:
     from hookline.agent import Loaded
@@ -46,20 +46,18 @@ def problems(
     target: str,
     options: CheckOptions,
     hooks: Sequence[Hook],
-    agent_problems: Callable[[Loaded, CheckOptions, Sequence[Hook]], Problems],
-) -> Problems:
+    agent_problems: Callable[[Loaded, CheckOptions, Sequence[Hook]], list[Problem]],
+) -> list[Problem]:
     """Every mistake in the file, and the problems of each of its agents that can run here."""
     from hookline.kagent.read import read
 
     file, name = file_and_name(target)
     found = read(file)
     runs = [f"{file}:{each.name}" for each in found.agents if each.type != "BYO"]
-    wrong, notes = [str(each) for each in found.problems], list(found.notes)
+    wrong = problems_of(found.problems, found.notes, target)
     try:
         for each in [target] if name or not runs else runs:
-            more = agent_problems(load(each), options, hooks)
-            wrong += more.problems
-            notes += more.notes
+            wrong += agent_problems(load(each), options, hooks)
     except FileError as exc:
-        wrong.append(str(exc))
-    return Problems(wrong, notes)
+        wrong.append(Problem.of(exc, target))
+    return wrong

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from hookline.agent import Loaded
 from hookline.agent.mcp_server import McpServer
 from hookline.agent.sdk import Agent
 from hookline.claude.answer import keeping_output
-from hookline.engine.hook import Hook, Mode, OnError, settled_on_error
+from hookline.engine.hook import Hook, Mode, OnError, annotation_fault, settled_on_error
 from hookline.engine.point import Point
-from hookline.errors import FileError, HooklineError
+from hookline.errors import FileError, HooklineError, needs
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.importer import imported
 from hookline.journal.masking import Mask
@@ -44,7 +44,7 @@ from hookline.runners.child import missing_program
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
 from hookline.secret_names import secrets_in
-from hookline.terminal import Explained, ExplainedHook, Problems
+from hookline.terminal import Explained, ExplainedHook, Problem, problems_of
 
 NAME = AGENT
 
@@ -72,14 +72,25 @@ def load(target: str) -> Loaded:
     return Loaded(agent=agents[name], source=f"{where}:{name}")
 
 
-def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
-    return agent_problems(load(target), options, hooks)
+def problems(target: str, options: CheckOptions, hooks: Sequence[Hook]) -> list[Problem]:
+    """Those of the agent; where a file has several and none is named, of each of them."""
+    module, where, name = imported(target)
+    agents = [key for key, value in vars(module).items() if isinstance(value, Agent)]
+    if name or len(agents) < 2:
+        return agent_problems(load(target), options, hooks)
+    told = f"several agents are in it: {', '.join(agents)}; to run one, name it, as in {where}:NAME"
+    found = [Problem.of(FileError(told, file=target, code="several-agents"), target)]
+    for each in agents:
+        source = f"{where}:{each}"
+        found += agent_problems(Loaded(agent=getattr(module, each), source=source), options, hooks)
+    return found
 
 
-def agent_problems(loaded: Loaded, options: CheckOptions, hooks: Sequence[Hook]) -> Problems:
+def agent_problems(loaded: Loaded, options: CheckOptions, hooks: Sequence[Hook]) -> list[Problem]:
     """Everything that is wrong with an agent of any format."""
     wrong, notes = asyncio.run(loaded.check_images(options.image))
-    return Problems([*wrong, *_problems(loaded, (*hooks, *loaded.agent.hooks()))], notes)
+    found = [*wrong, *_problems(loaded, (*hooks, *loaded.agent.hooks()))]
+    return problems_of(found, notes, loaded.source)
 
 
 def explain(options: ExplainOptions, load: Loader) -> Explained:
@@ -127,45 +138,48 @@ def run(options: RunOptions, load: Loader) -> int:
 serve, try_ = serve_agent, try_agent
 
 
-def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> list[str]:
+def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> Iterable[HooklineError]:
     """The mistakes of a file that loads, and the hooks without effect."""
     agent = loaded.agent
     tools = known_tools(loaded)
     known = ", ".join(str(each.current_tool) for each in tools or ()) or "none"
-    found = [str(each) for each in (*loaded.problems, *loaded.warnings)]
-    found += [
-        f"{hook.source}: hook {hook.name}: match {hook.match_text!r} fits no tool of {agent.id}; its tools: {known}"
-        for hook in hooks
-        if tools is not None and hook.match is not None and not any(map(hook.match, tools))
-    ]
-    found += [
-        f"{hook.source}: hook {hook.name}: its mode is {hook.mode}, so it refuses nothing"
-        for hook in hooks
-        if hook.mode is not Mode.ENFORCE
-    ]
-    found += [
-        f"{loaded.source}: {server}: {wrong}" for server in agent.servers for wrong in _wrong_with(server)
-    ]
+    yield from (*loaded.problems, *loaded.warnings)
+    for hook in hooks:
+        if tools is not None and hook.match is not None and not any(map(hook.match, tools)):
+            told = (
+                f"hook {hook.name}: match {hook.match_text!r} fits no tool of {agent.id}; its tools: {known}"
+            )
+            yield FileError.at(hook.source, told, code="no-match")
+    for hook in hooks:
+        fault = annotation_fault(hook.handler) if hook.kind == "python" else None
+        if fault is not None:
+            yield FileError.at(hook.source, f"hook {hook.name}: {fault}", code="wrong-function")
+    for hook in hooks:
+        if hook.mode is not Mode.ENFORCE:
+            told = f"hook {hook.name}: its mode is {hook.mode}, so it refuses nothing"
+            yield FileError.at(hook.source, told, code="not-enforced")
+    for server in agent.servers:
+        yield from _wrong_with(server, loaded.source)
     try:
         if loaded.is_whole:
             loaded.check_model()
             agent.live_model()
-    except FileError as exc:
-        found.append(str(exc))
     except HooklineError as exc:
-        found.append(f"{loaded.source}: {exc}")
-    return found
+        yield exc
 
 
-def _wrong_with(server: McpServer) -> Iterable[str]:
+def _wrong_with(server: McpServer, source: str) -> Iterable[HooklineError]:
     """Reasons why the server cannot be used, as far as they show without starting it."""
-    if find_spec("mcp") is None:
-        yield "needs the mcp package: pip install 'hookline[mcp]'"
+    try:
+        with needs(str(server), "mcp"):
+            import_module("mcp")
+    except HooklineError as exc:
+        yield exc
     if server.command is None:
         return
     absent = missing_program([server.command, *server.args], str(server.cwd or "") or None, os.environ)
     if absent is not None:
-        yield f"it could not start: {absent}"
+        yield FileError.at(source, f"{server}: it could not start: {absent}", code="missing-program")
 
 
 def hook_rows(hooks: Sequence[Hook], on: str = "local") -> Iterable[dict[str, Any]]:

@@ -275,8 +275,8 @@ def missing_script(
     exists: Callable[[str], bool] = os.path.exists,
 ) -> str | None:
     """An error text if an interpreter is given a script that does not exist; None if it exists, or that is unclear."""
-    if len(argv) == 3 and argv[1] in ("-c", "-lc") and _INTERPRETERS.get(os.path.basename(argv[0])) is _SHELL:
-        argv = _inside(argv[2], env)
+    inside = inside_shell(argv, env)
+    argv = argv if inside is None else inside
     while argv and os.path.basename(argv[0]) == "env":
         argv = _behind_env(argv)
     name = os.path.basename(argv[0]) if argv else ""
@@ -359,8 +359,12 @@ def _seen_from(path: str, cwd: str | None) -> str:
     return "" if os.path.isabs(path) else f" in {cwd or os.getcwd()!r}"
 
 
-def _inside(text: str, env: Mapping[str, str]) -> list[str]:
-    """The words of the command that a shell would run, if the text is one plain command; else none."""
+def inside_shell(argv: Sequence[str], env: Mapping[str, str]) -> list[str] | None:
+    """The words of the command in `sh -c TEXT`, empty unless it is one plain command; None if this is no such call."""
+    shell = os.path.basename(argv[0]) if len(argv) == 3 and argv[1] in ("-c", "-lc") else ""
+    if _INTERPRETERS.get(shell) is not _SHELL:
+        return None
+    text = argv[2]
     words = [_NAME.sub(lambda match: env.get(match[1] or match[2], ""), word) for word in _words(text)]
     if "$" in text and '"' not in text and any(not word or " " in word for word in words):
         return []  # the shell would split it further

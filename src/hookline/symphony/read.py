@@ -240,7 +240,8 @@ def _root(node: Node, given: str, env: Mapping[str, str], file: str) -> str:
     value = env.get(name) if name else given.strip()
     if not value:
         if name:
-            node.doubt(f"{given} is not set; the default folder is used", "workspace", "root")
+            told = f"{given} is not set; the default folder is used"
+            node.doubt(told, "workspace", "root", code="unset-variable")
         return default
     if "\0" in value:
         node.wrong("has a NUL character in it", "workspace", "root")

@@ -358,7 +358,8 @@ class _TrackerSection(_Section):
         inner = dict(cast("Mapping[str, Any]", provider or {}))
         for key in _ONCE_BESIDE:
             if key in values:
-                node.doubt(f"belongs under tracker.provider today; it is taken as {key} there", key)
+                told = f"belongs under tracker.provider today; it is taken as {key} there"
+                node.doubt(told, key, code="legacy-key")
                 inner.setdefault(key, values.pop(key))
         return super().__call__(node.with_value({**values, "provider": inner}) if inner else node)
 

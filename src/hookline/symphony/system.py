@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hookline.engine.hook import Hook
+from hookline.errors import FileError
 from hookline.options import WORKFLOW, CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
-from hookline.terminal import Explained, ExplainedHook, Problems
+from hookline.terminal import Explained, ExplainedHook, Problem, problems_of
 
 if TYPE_CHECKING:
     from hookline.symphony.read import Workflow
@@ -28,41 +29,30 @@ def load(target: str) -> Workflow:
     return read_workflow(target)
 
 
-def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
+def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> list[Problem]:
     """Everything that is wrong or odd in a WORKFLOW.md."""
     from hookline.symphony.prompt import fault_of
     from hookline.symphony.read import missing_for_dispatch
 
     workflow = load(target)
     fault = fault_of(workflow)
-    found = [
-        *workflow.problems,
-        *missing_for_dispatch(workflow),
-        *([fault] if fault else []),
-        *workflow.warnings,
-    ]
-    unset = sorted(name for name in workflow.tracker.variables if not os.environ.get(name))
-    return Problems(
-        [
-            *map(str, found),
-            *(f"{workflow.file}: tracker.provider: ${name} is not set" for name in unset),
-            *_not_shell(workflow),
-        ]
+    unset = (
+        FileError(f"${name} is not set", file=workflow.file, key="tracker.provider", code="unset-variable")
+        for name in sorted(workflow.tracker.variables)
+        if not os.environ.get(name)
     )
+    wrong = (*workflow.problems, *missing_for_dispatch(workflow), *([fault] if fault else []))
+    return problems_of(wrong, (*workflow.warnings, *unset, *_not_shell(workflow)), target)
 
 
-def _not_shell(workflow: Workflow) -> Generator[str]:
-    import subprocess
-
+def _not_shell(workflow: Workflow) -> Generator[FileError]:
+    from hookline.hookfile.scripts import script_fault
     from hookline.symphony.read import declaration
 
     for declared in declaration(workflow).hooks:
-        # It only reads: with -n nothing is run.
-        done = subprocess.run(
-            ["sh", "-n"], input=declared.params["script"], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            yield f"{declared.source}: hooks.{declared.name}: {done.stderr.strip()} (counted from the script's first line)"
+        fault = script_fault(("sh", "-c", declared.params["script"]))
+        if fault is not None:
+            yield FileError.at(str(declared.source), f"hooks.{declared.name}: {fault}", code="shell-syntax")
 
 
 def explain(options: ExplainOptions) -> Explained:

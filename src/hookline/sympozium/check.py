@@ -23,7 +23,7 @@ from hookline.sympozium.resolve import RunRequest, declaration, spec_of, with_in
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
 from hookline.sympozium.types import RESERVED, ContainerHook, Instance, Lifecycle, RunSpec
 from hookline.table import Findings, Location
-from hookline.terminal import Explained, ExplainedHook, Problems
+from hookline.terminal import Explained, ExplainedHook, Problem, problems_of
 
 _OF_A_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR")
 _OF_A_LOCALE = ("LANG", "LC_ALL", "TZ")
@@ -72,8 +72,8 @@ _QUOTA = (
 )
 
 
-def problems_of(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -> Problems:
-    """The mistakes in a manifest, and notes on it.
+def problems_in(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -> list[Problem]:
+    """The mistakes in a manifest, and warnings.
 
     `env` are the variables of the command line; those of this process do not reach any hook. A policy may be in one of
     the `others`, which are checked too.
@@ -81,12 +81,12 @@ def problems_of(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -
     manifests = parse(text_of(file), file)
     found = doubts_of_file(manifests, {*_TOLD, *env})
     policies = [policy for each in (file, *others) for policy in parse(text_of(each), each).policies]
-    found.problems += _beyond_policy(manifests, policies)
+    wrong = [*manifests.problems, *_beyond_policy(manifests, policies)]
     found.notes += [note for each in (*manifests.runs, *manifests.agents) for note in unbound(each)]
     elsewhere = [note for each in (*manifests.runs, *manifests.agents) for note in not_here(each)]
     elsewhere += [note for pack in manifests.packs for note in _of_cluster(pack.elsewhere)]
-    notes = [*manifests.notes, *map(str, found.notes), *dict.fromkeys(elsewhere)]
-    return Problems([*map(str, manifests.problems), *map(str, found.problems)], notes)
+    # Commands that upstream takes as they are: whatever they do, the manifest is right.
+    return problems_of(wrong, [*manifests.remarks, *found.notes, *elsewhere, *found.problems], file)
 
 
 def explain_agentrun(options: ExplainOptions) -> Explained:
@@ -175,7 +175,7 @@ def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
     where = PLACES[asked.on]
     known = {*spec.env, *asked.env, *_TOLD}
     found = [str(each) for each in doubts(spec.hooks, known).problems]
-    found += not_here(spec)
+    found += map(str, not_here(spec))
     found += map(str, unbound(spec)) if asked.is_builtin else left_to_agent(spec)
     for hook in spec.hooks.containers:
         order = Order(argv=(), image=hook.image if not where.uses_image else None)
@@ -230,8 +230,8 @@ def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Find
     return found
 
 
-def not_here(run: Instance) -> tuple[str, ...]:
-    """One sentence for each thing that a run or an agent asks for and only a cluster has."""
+def not_here(run: Instance) -> tuple[FileError, ...]:
+    """One error for each thing that a run or an agent asks for and only a cluster has."""
     keys = dict(run.elsewhere)
     if run.hooks.rbac:
         place = run.hooks.place
@@ -276,9 +276,10 @@ def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
             )
 
 
-def _of_cluster(keys: Mapping[str, Location]) -> Iterator[str]:
+def _of_cluster(keys: Mapping[str, Location]) -> Iterator[FileError]:
     for key, place in keys.items():
-        yield _said(place, _HERE.get(key, "is not used on one machine: it applies to pods only"))
+        told = _HERE.get(key, "is not used on one machine: it applies to pods only")
+        yield place.problem(told, "no-effect")
 
 
 def _of_command(hook: ContainerHook, names: frozenset[str]) -> Iterator[FileError]:
@@ -299,7 +300,8 @@ def _of_script(text: str, place: Location, names: frozenset[str]) -> Iterator[Fi
     if "$(AGENT_RESULT)" in text and "AGENT_RESULT" in names:
         yield place.problem(
             "$(AGENT_RESULT) would make what the model wrote a part of the script; write"
-            ' "$AGENT_RESULT", as a word of its own'
+            ' "$AGENT_RESULT", as a word of its own',
+            "script-injection",
         )
     for quoted, name in _used(text):
         if name in told:
@@ -308,13 +310,15 @@ def _of_script(text: str, place: Location, names: frozenset[str]) -> Iterator[Fi
             told.add(name)
             yield place.problem(
                 f"${name} is in single quotes, where the shell does not expand it;"
-                f" write it in double quotes, or close the quotes around it: '...'\"${name}\"'...'"
+                f" write it in double quotes, or close the quotes around it: '...'\"${name}\"'...'",
+                "not-expanded",
             )
         elif not quoted and name not in names | own | _ALWAYS_THERE and not name.startswith("HOOKLINE_"):
             told.add(name)
             yield place.problem(
                 f"${name} is not set, unless the image sets it; set it with --env {name}=..., in spec.env"
-                " or in the hook's env"
+                " or in the hook's env",
+                "unset-variable",
             )
 
 
@@ -347,12 +351,14 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
             continue
         yield place.problem(
             f"{found.group()} is not expanded: this command runs without a shell;"
-            ' write it as ["sh", "-c", "..."]'
+            ' write it as ["sh", "-c", "..."]',
+            "not-expanded",
         )
     for found in re.finditer(rf"(?<!\$)\$\{{?({_NAME})\}}?", text):
         if found[1] in names:
             yield place.problem(
-                f"{found.group()} is not expanded: this command runs without a shell; write $({found[1]})"
+                f"{found.group()} is not expanded: this command runs without a shell; write $({found[1]})",
+                "not-expanded",
             )
 
 
@@ -361,7 +367,8 @@ def _literal_secrets(hook: ContainerHook) -> Iterator[FileError]:
         if isinstance(value, str) and value and secret_words(name):
             place = hook.env_places.get(name, hook.place)
             yield place.problem(
-                f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef"
+                f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef",
+                "secret-in-file",
             )
 
 

@@ -18,7 +18,7 @@ from hookline.options import (
     TryOptions,
 )
 from hookline.source import SUFFIXES, text_of
-from hookline.terminal import Explained, Problems
+from hookline.terminal import Explained, Problem
 
 if TYPE_CHECKING:
     from hookline.sympozium.read import RunManifests
@@ -50,11 +50,11 @@ def load(target: str) -> RunManifests:
     return parse(text_of(target), target)
 
 
-def problems(target: str, options: CheckOptions, _hooks: Sequence[Hook]) -> Problems:
-    from hookline.sympozium.check import problems_of
+def problems(target: str, options: CheckOptions, _hooks: Sequence[Hook]) -> list[Problem]:
+    from hookline.sympozium.check import problems_in
 
     others = [each for each in options.files if each != target and matches(each)]
-    return problems_of(target, options.variables(), others)
+    return problems_in(target, options.variables(), others)
 
 
 def explain(options: ExplainOptions) -> Explained:

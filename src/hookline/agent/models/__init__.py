@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
-from hookline.errors import AgentFailed, UsageError, meant
+from hookline.errors import AgentFailed, MissingKey, UsageError, meant
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -226,7 +226,7 @@ def model_named(
     if name == "anthropic":
         key, token = environ.get("ANTHROPIC_API_KEY"), environ.get("ANTHROPIC_AUTH_TOKEN")
         if not key and not token:
-            raise UsageError(
+            raise MissingKey(
                 "provider 'anthropic' has no key: set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN)"
             )
         login = {"api_key": key} if key else {"auth_token": token}
@@ -234,7 +234,7 @@ def model_named(
     known = COMPATIBLE[name]
     key = environ.get(known.key)
     if not key and known.needs_key:
-        raise UsageError(f"provider {name!r} has no key: set {known.key}")
+        raise MissingKey(f"provider {name!r} has no key: set {known.key}")
     # The client does not start without a key, and a local server does not look at it.
     return _module("openai").OpenAI(
         model, provider=name, base_url=url or known.base_url, api_key=key or "none"
