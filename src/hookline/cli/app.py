@@ -29,7 +29,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("cli.file:run", "Run an agent with all its hooks."),
     "check": Command(
-        "cli.file:check", "Report every mistake in the files, with its line; exit 2 if there is one."
+        "cli.file:check",
+        "Report every mistake and warning in the files, with its line; exit 2 for a mistake.",
     ),
     "explain": Command(
         "cli.file:explain",
