@@ -201,7 +201,7 @@ PROBLEMS = {
     ),
     "an unset variable": (
         "WORKFLOW.md",
-        FLOW.format(", token: $NOT_SET_HERE", ""),
+        FLOW.format("", "").replace("issues", "$NOT_SET_HERE"),
         ("warning", "unset-variable", None, "tracker.provider"),
     ),
     "an unset variable for the folder": (
@@ -240,10 +240,7 @@ def test_check_tells_the_level_code_and_place_of_each_problem(hookline, tmp_path
 def test_check_warns_of_a_hook_file_that_is_not_approved(hookline, tmp_path):
     (tmp_path / "hookline.yaml").write_text(YAML.format("shell: 'true'"))
     done = hookline("check", "hookline.yaml")
-    assert (done.returncode, done.stdout.startswith("warning: hookline.yaml: is not approved")) == (
-        0,
-        True,
-    ), done.stdout
+    assert (done.returncode, "hookline.yaml: is not approved" in done.stdout) == (0, True), done.stdout
     assert done.stdout.endswith("hookline.yaml: no problems, 1 warning\n")
 
 
