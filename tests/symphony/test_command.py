@@ -223,7 +223,7 @@ def test_a_file_is_checked_without_running_anything(project):
         "WORKFLOW.md:10: hooks.befor_run: unknown key, which has no effect; did you mean before_run?",
         "WORKFLOW.md:18: the prompt cannot be filled: issue.titel is undefined",
         "tracker.provider: $NOT_SET is not set",
-        "WORKFLOW.md:11: hooks.after_run: sh: ",
+        "WORKFLOW.md:11: hooks.after_run: sh -n: ",
     ):
         assert said in told
     assert project.story == []

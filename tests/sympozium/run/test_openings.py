@@ -352,7 +352,7 @@ async def test_a_hook_has_the_answer_as_json_on_its_input_and_need_not_quote_it(
 def test_check_tells_of_an_answer_that_would_be_part_of_a_script(command):
     file = command.write(lifecycle(after=[hook("a", "echo $(AGENT_RESULT)")]))
     code, out, _ = command("check", file=file)
-    assert code == 2
+    assert code == 0
     assert "what the model wrote a part of the script" in " ".join(out.split())
 
 
