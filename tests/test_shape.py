@@ -10,8 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src/hookline"
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 46_620,
-    "files": 185,
+    "lines": 50_440,
+    "files": 204,
     "modules and packages at the root": 30,
 }
 

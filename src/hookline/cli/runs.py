@@ -217,11 +217,7 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
             raise UsageError(f"run {run_id} is on a cluster; answer it with: hookline approve {there}")
         if not pending:
             raise UsageError(f"run {run_id} is not waiting for an answer")
-        need_person(
-            str(verdict.kind),
-            os.environ,
-            "answer in a terminal of your own; a run on a cluster is answered with --on kubernetes, by who has the rights there",
-        )
+        need_person(str(verdict.kind), os.environ, "a run on a cluster is answered with --on kubernetes")
         question = pending[0]
         if not journal.answer(question.id, verdict):
             raise UsageError(f"run {run_id}: someone else has just answered")

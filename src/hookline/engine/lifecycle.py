@@ -341,9 +341,8 @@ class OpenScope:
     def _overruled(self, outcome: Outcome) -> Outcome:
         """The outcome of an end that was refused too often: the agent ends, and that is told and on record."""
         told = f"its end was refused {END_REFUSALS + 1} times; it ends all the same, against hook {outcome.hook}: {outcome.reason}"
-        ended = outcome._replace(action=HookAction.CONTINUE, tell_user=(*outcome.tell_user, told))
         self.remark(told)
-        return ended
+        return outcome._replace(action=HookAction.CONTINUE, tell_user=(*outcome.tell_user, told))
 
     def remark(self, text: str) -> None:
         """Put a note on its end on record."""

@@ -16,7 +16,8 @@ from types import CoroutineType
 from typing import Any
 
 from hookline.engine.context import Facts, Given, HookContext
-from hookline.engine.hook import CANCELLED, NOTHING, Effect, Hook, Matcher, Mode, effect_of
+from hookline.engine.effect import CANCELLED, NOTHING, Effect, effect_of
+from hookline.engine.hook import Hook, Matcher, Mode
 from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called, Recorder, decided
 from hookline.engine.result import CONTINUE, ENDS_THE_WALK, HookResult, Outcome, add_up

@@ -182,9 +182,7 @@ def dumped(value: Any) -> str | None:
 def cut(text: str, cap: int) -> str:
     """At most `cap` bytes of a text, never half a character, and a note that it is cut."""
     size = _size(text)
-    if size <= cap:
-        return text
-    return f"{_head(text, cap)} ... (cut, {size} bytes)"
+    return text if size <= cap else f"{_head(text, cap)} ... (cut, {size} bytes)"
 
 
 class _Shapes:
