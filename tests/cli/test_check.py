@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hookline.claude.clients import CLIENTS, Place
+
 
 def test_explain_says_which_hooks_run_where_in_which_order(hookline):
     shown = hookline("explain", "agent.py").stdout
@@ -249,3 +251,14 @@ def test_check_warns_of_a_hook_file_that_is_not_approved(hookline, tmp_path):
 )
 def test_the_manifests_of_the_seeds_have_no_mistake(hookline, file):
     assert hookline("check", file).returncode == 0
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_misspelt_entry_of_a_settings_file_is_a_mistake(hookline, tmp_path, wrapped):
+    handler = CLIENTS["claude-code"].handler("PreToolUse", Place.PROJECT, 600)
+    command = handler["command"] if wrapped else "hookline answer PreToolUse"
+    file = tmp_path / "settings.json"
+    misspelt = {**handler, "command": command.replace("hookline answer", "hooklin answer")}
+    file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [misspelt]}]}}))
+    done = hookline("check", str(file))
+    assert (done.returncode, "there is no program 'hooklin'" in done.stdout) == (2, True)

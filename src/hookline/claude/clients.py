@@ -234,6 +234,15 @@ def or_refused(words: Sequence[str], advice: str) -> str:
     return shlex.join(["/bin/sh", "-c", _OR_REFUSED, advice, *words])
 
 
+def asked_by(command: str) -> list[str]:
+    """The words that a command of `or_refused` runs; none if it is another command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return words[4:] if words[2:3] == [_OR_REFUSED] else []
+
+
 def fails_closed(event: str, caller: str) -> bool:
     """True if a client must refuse at this event where hookline cannot be asked."""
     form = FORMS[caller].get(event)

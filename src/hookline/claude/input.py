@@ -52,7 +52,7 @@ def event_named_in(stdin: bytes) -> str:
 
 
 def _wrong_inside(payload: Json) -> str | None:
-    """What a guard and the client behind it would read in two ways."""
+    """The reason why a guard and the client behind it would read the payload in two ways; None if there is none."""
     waiting: list[tuple[Any, int]] = [(payload, 1)]
     while waiting:
         item, depth = waiting.pop()

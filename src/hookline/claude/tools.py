@@ -118,7 +118,7 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "read_mcp_resource": _MCP,
         "agent": ClientTool("agent", {"prompt": "prompt"}),
     },
-    # From the clients' documentation.
+    # Of clients that were not run here; their names as their users write them.
     "droid": {
         "Execute": _SHELL,
         "Create": _file("write", content="content"),

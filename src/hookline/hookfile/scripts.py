@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from hookline.claude.clients import asked_by
 from hookline.runners.child import inside_shell, missing_program
 
 _OF_SHELLS = (
@@ -17,9 +18,12 @@ _OF_SHELLS = (
 
 
 def missing_command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] = os.environ) -> str | None:
-    """An error text if there is no such program or script; also for the one plain command of `sh -c TEXT`."""
+    """An error text if there is no such program or script; also for the one plain command of `sh -c TEXT`, or behind
+    the shell of an entry that `hookline install` writes."""
     absent = missing_program(argv, cwd, env)
     words = None if absent is not None else inside_shell(argv, env)
+    if words == []:
+        words = asked_by(argv[2])
     if not words or f" {words[0]} " in _OF_SHELLS:
         return absent
     return missing_program(words, cwd, env)
