@@ -80,7 +80,7 @@ def test_what_cannot_be_hooked_can_be_told_without_adk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("UsageError google-adk is not installed")
+    assert done.stdout.startswith("MissingExtra HooklinePlugin needs more packages")
     assert "pip install 'hookline[adk]'" in done.stdout
 
 

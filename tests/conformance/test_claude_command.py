@@ -340,7 +340,7 @@ def test_rule_5_ours_differs_an_invalid_pattern_is_told_with_its_line():
 def test_rule_5_same_a_matcher_where_there_is_nothing_to_match_is_ignored_and_told():
     found = settings({"Stop": [{"matcher": "Bash", "hooks": [command()]}]})
     assert found.hooks[0].match is None
-    assert "Stop has nothing to match" in found.notes[0]
+    assert "Stop has nothing to match" in str(found.notes[0])
 
 
 @rule("claude 5")
@@ -430,7 +430,7 @@ def test_rule_7_same_one_command_runs_once_however_often_it_is_declared():
     ]
     first = selector(found.hooks[0])
     assert [first(tool_facts(name)) for name in ("Bash", "Write", "Read")] == [True, True, False]
-    assert len([note for note in found.notes if "it runs once" in note]) == 1
+    assert len([note for note in found.notes if "it runs once" in str(note)]) == 1
     hooks, notes = once([*found.hooks, *settings({"PreToolUse": groups[:1]}).hooks])
     assert len(hooks) == 5
     assert len(notes) == 2
@@ -461,7 +461,7 @@ async def test_rule_7_ours_differs_hooks_run_in_declared_order_each_with_what_th
 def test_rule_8_same_once_in_a_settings_file_is_ignored_and_ours_says_so():
     found = settings({"PreToolUse": [{"hooks": [command(once=True)]}]})
     assert len(found.hooks) == 1
-    assert "once counts only in a skill" in found.notes[0]
+    assert "once counts only in a skill" in str(found.notes[0])
 
 
 # Reading the answer
@@ -815,7 +815,7 @@ def test_nobody_waits_for_an_async_hook_and_what_it_cannot_have_is_noted():
     assert [hook.name for hook in found.hooks] == [f"PreToolUse: {each} (async)" for each in "abc"]
     assert all(hook.params["async"] for hook in found.hooks)
     assert found.hooks[2].on_error == OnError.CONTINUE
-    noted = "\n".join(found.notes)
+    noted = "\n".join(map(str, found.notes))
     assert "a timeout is not kept for an async hook" in noted
     assert "asyncRewake wakes no agent here" in noted
     assert "onFailure does nothing for an async hook" in noted
@@ -863,7 +863,7 @@ def test_rule_14_same_a_failure_goes_ahead_and_on_failure_block_turns_it_into_a_
         OnError.CONTINUE,
         OnError.CONTINUE,
     ]
-    assert [note.partition(": ")[2] for note in found.notes] == [
+    assert [note.message for note in found.notes] == [
         "onFailure does nothing for Stop",
         "onFailure does nothing for an async hook",
     ]
@@ -889,7 +889,7 @@ def test_rule_15_same_limits_are_seconds_with_fractions_and_each_event_has_its_o
 def test_rule_15_same_and_a_limit_that_looks_like_milliseconds_is_told():
     found = settings({"Stop": [{"hooks": [command(timeout=5000)]}]})
     assert found.hooks[0].timeout == 5000
-    assert "if these are milliseconds, write 5" in found.notes[0]
+    assert "if these are milliseconds, write 5" in str(found.notes[0])
 
 
 # Merging
@@ -1121,7 +1121,7 @@ def test_what_is_only_odd_is_noted():
     )
     found = declared("\ufeff" + text, "s.json")
     assert len(found.hooks) == 1
-    assert [note.partition(": ")[2] for note in found.notes] == [
+    assert [note.message for note in found.notes] == [
         "no tool of Claude Code is called 'Bas'; did you mean 'Bash'?",
         "no tool of Claude Code is called 'mcp__demo'; to match every tool of that server write 'mcp__demo__.*'",
         "'timeOut' is not a key here and is ignored; did you mean timeout?",
@@ -1133,7 +1133,7 @@ def test_switched_off_hooks_are_said():
         '{"disableAllHooks": true, "hooks": {"Stop": [{"hooks": [{"type":"command","command":"x"}]}]}}', "s"
     )
     assert found.hooks == ()
-    assert "disableAllHooks is true" in found.notes[0]
+    assert "disableAllHooks is true" in str(found.notes[0])
 
 
 def test_each_hook_knows_its_line():

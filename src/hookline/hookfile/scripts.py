@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 
 from hookline.claude.clients import asked_by
@@ -31,8 +30,10 @@ def missing_command(argv: Sequence[str], cwd: str | None, env: Mapping[str, str]
 
 def script_fault(argv: Sequence[str]) -> str | None:
     """The mistake that the shell of `sh -c TEXT` finds in the text when it only reads it; None if there is none."""
-    if inside_shell(argv, {}) is None:
-        return None
+    if inside_shell(argv, {}) != []:
+        return None  # no script, or one plain command
+    import subprocess  # slow to load, and few files have a script
+
     try:
         done = subprocess.run([argv[0], "-n"], input=argv[2], capture_output=True, text=True, check=False)
     except OSError:

@@ -316,7 +316,7 @@ def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
         raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {known}")
     tools = known_tools(loaded)
     names = [str(each.current_tool) for each in tools or ()]
-    if options.tool and tools is not None and options.tool not in names:
+    if options.tool and names and options.tool not in names:
         raise UsageError(
             f"--tool: {loaded.agent.id} has no tool {options.tool!r}{meant(options.tool, names)}"
         )

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import typed
 from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.errors import FileError, HooklineError, UsageError
+from hookline.files import output
 from hookline.hookfile.sources import held
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
@@ -81,7 +81,7 @@ def attempt(options: AttemptOptions) -> int:
     mask = Mask(secrets_in(os.environ))
     # Standard error is a part of the pod's log, which others may read.
     log_masked(mask, logging.StreamHandler(sys.stderr))
-    sender = Sender(partial(print, end="", flush=True), mask)
+    sender = Sender(output.write, mask)
     code, ended = asyncio.run(_PodWork(options, sender, mask).ended())
     sender.say(ENDED, ended)
     return code

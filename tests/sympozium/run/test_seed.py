@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookline.runners import Mount
-from hookline.sympozium.check import problems_of
+from hookline.sympozium.check import problems_in
 from tests.runners.places import installed
 from tests.sympozium.run.conftest import Ground, hook, lifecycle
 
@@ -141,8 +141,8 @@ async def test_the_pagerduty_example_fetches_incidents_that_the_agent_reads(scen
     assert (method, path) == ("GET", "/incidents?statuses[]=triggered")
     # As it is written the shell does not fill the token in; `check` says so.
     assert scene.server.headers[0]["authorization"] == "Token token=$PD_TOKEN"
-    problems, _ = problems_of(str(FIXTURES / "oncall-agent.yaml"), {})
-    assert any("$PD_TOKEN is in single quotes" in each for each in problems)
+    problems = problems_in(str(FIXTURES / "oncall-agent.yaml"), {})
+    assert any("$PD_TOKEN is in single quotes" in each.message for each in problems)
 
 
 @pytest.mark.rule("sympozium 1.17.14")
@@ -178,8 +178,8 @@ async def test_the_rbac_example_runs_and_its_date_stays_as_it_is_written(scene):
     done = await ran(scene, "rbac.yaml", agent_command=("true",))
     assert done.phase == "Succeeded"
     assert json.loads(scene.server.seen[0][2]) == {"started": "$(date)"}
-    problems, _ = problems_of(str(FIXTURES / "rbac.yaml"), {})
-    assert any("$(date) is not expanded" in each for each in problems)
+    problems = problems_in(str(FIXTURES / "rbac.yaml"), {})
+    assert any("$(date) is not expanded" in each.message for each in problems)
 
 
 @pytest.mark.rule("sympozium 1.17.14", "sympozium K8")
@@ -189,9 +189,9 @@ async def test_a_persona_of_the_pack_gets_its_hooks_and_its_variable_from_outsid
     done = await ran(scene, "oncall-team.yaml", persona="triage-agent", **agent)
     assert (done.phase, done.status["result"]) == ("Succeeded", "one alert")
     assert scene.server.seen == [("GET", "/api/v2/alerts", "")]
-    problems, _ = problems_of(str(FIXTURES / "oncall-team.yaml"), {})
-    assert any("$ALERTMANAGER_URL is not set" in each for each in problems)
-    problems, _ = problems_of(str(FIXTURES / "oncall-team.yaml"), {"ALERTMANAGER_URL": "x"})
+    problems = problems_in(str(FIXTURES / "oncall-team.yaml"), {})
+    assert any("$ALERTMANAGER_URL is not set" in each.message for each in problems)
+    problems = problems_in(str(FIXTURES / "oncall-team.yaml"), {"ALERTMANAGER_URL": "x"})
     assert problems == []
 
 
