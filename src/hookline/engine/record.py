@@ -6,7 +6,7 @@ same records, as they happen.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
@@ -375,7 +375,7 @@ def _ends(record: Decided, scope: Scope) -> bool:
 
 def new_run_id() -> str:
     """Short, typeable, and in the order of time."""
-    return f"{_base36(int(time.time()))}-{secrets.token_hex(3)}"
+    return f"{_base36(int(time.time()))}-{os.urandom(3).hex()}"
 
 
 def _base36(number: int) -> str:
