@@ -132,6 +132,15 @@ class Node:
         inner = self.value[key]
         return Node(self._document, inner, (*self.trail, key), self.findings, wanted)
 
+    def inside(self, *keys: str) -> Node | None:
+        """The value of a key, of a key inside that, and so on; None where one of them is not given."""
+        found = self
+        for key in keys:
+            if key not in found.of_mapping:
+                return None
+            found = found.child(key)
+        return found
+
     def items(self) -> Iterator[Node]:
         """Each item of the list, none where there is no list. Made one by one: a node is sound on its own."""
         for index in range(len(self.of_list)):

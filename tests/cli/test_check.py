@@ -262,3 +262,27 @@ def test_a_misspelt_entry_of_a_settings_file_is_a_mistake(hookline, tmp_path, wr
     file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [misspelt]}]}}))
     done = hookline("check", str(file))
     assert (done.returncode, "there is no program 'hooklin'" in done.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["codex", "gemini", "qwen"])
+def test_the_settings_of_another_client_are_read_as_its_own(hookline, tmp_path, name):
+    client = CLIENTS[name]
+    event = next(iter(client.events(())))
+    handler = client.handler(event, Place.LOCAL, 600)
+    file = tmp_path / client.folder / client.settings
+    file.parent.mkdir()
+
+    def checked(more=(), **hooks):
+        file.write_text(json.dumps({"hooks": hooks, **dict(more)}))
+        return hookline("check", str(file))
+
+    assert checked(**{event: [{"hooks": [handler]}]}).returncode == 0
+    done = checked(**{event: [{"hooks": [{**handler, "command": "hooklin answer"}]}]})
+    assert (done.returncode, "there is no program 'hooklin'" in done.stdout) == (2, True)
+    done = checked(**{f"{event}x": [{"hooks": [handler]}]})
+    assert (done.returncode, f"did you mean '{event}'?" in done.stdout) == (2, True)
+    for off in ({"disableAllHooks": True}, {"hooksConfig": {"enabled": False}}):
+        done = checked(off, **{event: [{"hooks": [handler]}]})
+        assert (done.returncode, "no hook here runs" in done.stdout) == (0, True), "a warning"
+    for odd in ({"hooks": []}, {"hooks": {event: 3}}, {"hooks": {event: [3, {}]}}, {"hooksConfig": 3}):
+        assert "Traceback" not in checked(odd).stderr

@@ -34,10 +34,50 @@ def load(target: str) -> NoReturn:
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> list[Problem]:
     from hookline.hookfile.attach import load_hooks
 
+    others = _of_other_client(Path(target))
+    if others is not None:
+        return problems_of(others, (), target)
     found = load_hooks(target)
     declared = found.declared
     notes = [*_names_few_have(declared), *_unapproved(Path(target)), *_stale(Path(target), declared)]
     return [*problems_of((), notes, target), *found.all_problems(target)]
+
+
+def _of_other_client(file: Path) -> list[FileError] | None:
+    """The mistakes in the settings of a client whose hooks hookline does not run itself; None for any other file."""
+    if file.suffix != ".json":
+        return None
+    from hookline.claude.clients import CLIENTS
+    from hookline.claude.events import CALLERS, meant
+    from hookline.claude.settings_file import load_json
+    from hookline.hookfile.scripts import missing_command
+    from hookline.source import text_of
+    from hookline.table import Findings, Node
+
+    place = Path(os.path.abspath(file))
+    names = {(each.folder, each.settings): each for each in CLIENTS.values() if each.caller != "claude"}
+    client = names.get((place.parent.name, place.name))
+    if client is None:
+        return None
+    found = Findings()
+    settings = Node.root(load_json(text_of(file), file)[0], found)
+    for keys, value in (("disableAllHooks",), True), (("hooksConfig", "enabled"), False):
+        if (given := settings.inside(*keys)) is not None and given.value is value:
+            given.wrong("no hook here runs", code="not-enforced")
+    hooks = settings.inside("hooks")
+    for event in hooks.of_mapping if hooks is not None else ():
+        if event not in CALLERS[client.caller]:
+            settings.wrong(
+                f"is not an event of {client.title}; {meant(event, client.caller)}", "hooks", event
+            )
+            continue
+        groups = [group.inside("hooks") for group in settings.child("hooks").child(event).items()]
+        for handler in (each for group in groups if group is not None for each in group.items()):
+            command = handler.of_mapping.get("command")
+            absent = missing_command(("sh", "-c", command), None) if isinstance(command, str) else None
+            if absent is not None:
+                handler.wrong(f"it could not start: {absent}", "command", code="missing-program")
+    return found.problems
 
 
 def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[FileError]:
