@@ -63,6 +63,15 @@ class Scripted:
         self.answers = list(answers)
         self.asked: list[Asked] = []
         self.port = 0
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+
+    def connected(self, reader, writer):
+        self._open[writer] = asyncio.create_task(self.talk(reader, writer))
+
+    def close(self):
+        """Close every connection, also one that came at the last moment and was never talked to."""
+        for writer in self._open:
+            writer.close()
 
     async def talk(self, reader, writer):
         try:
@@ -99,9 +108,12 @@ class Scripted:
 async def scripted(tmp_path, *answers, user="{token: abc}"):
     """The server, and the path of a kubeconfig that leads to it."""
     made = Scripted(answers)
-    server = await asyncio.start_server(made.talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(made.connected, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG.format(port=made.port, user=user))
     async with server:
-        yield made, str(file)
+        try:
+            yield made, str(file)
+        finally:
+            made.close()

@@ -253,8 +253,11 @@ CONNECT_ABSTRACT = "import socket, sys; socket.socket(socket.AF_UNIX).connect('\
 
 
 async def test_without_network_a_server_on_loopback_is_not_reached_and_with_it_is(runners, tmp_path):
+    greeted = asyncio.Semaphore(0)
+
     async def greet(_, writer):
         writer.close()
+        greeted.release()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -263,6 +266,9 @@ async def test_without_network_a_server_on_loopback_is_not_reached_and_with_it_i
         assert (await tried(runners["sandbox"], tmp_path, *argv)).exit_code == 1
         assert (await tried(runners["sandbox"], tmp_path, *argv, network=True)).exit_code == 0
         assert (await tried(runners["local"], tmp_path, *argv)).exit_code == 0
+        # A connection that nobody has taken up yet would be left open.
+        await greeted.acquire()
+        await greeted.acquire()
 
 
 async def test_without_network_a_socket_without_a_file_is_not_reached_either(runners, tmp_path):
