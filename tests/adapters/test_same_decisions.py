@@ -153,5 +153,4 @@ def page(rows: list[tuple[Case, str, str, str]]) -> str:
     ]
     notes = [f"(1) {case.differs}." for case, *_ in rows if case.differs]
     file = FILE.read_text(encoding="utf-8")
-    told = "\n".join(lines).replace(f"[{FILE}:", f"[{FILE.name}:")  # wherever the checkout is
-    return HEAD + told + "\n\n" + "\n".join(notes) + f"\n\n```yaml\n{file}```\n"
+    return HEAD + "\n".join(lines) + "\n\n" + "\n".join(notes) + f"\n\n```yaml\n{file}```\n"

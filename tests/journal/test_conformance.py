@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from hookline import Agent
+from hookline.agent.models.script import Scripted
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import (
     Begun,
@@ -19,7 +21,9 @@ from hookline.engine.record import (
 )
 from hookline.engine.result import HookAction, Reason
 from hookline.errors import JournalError
+from hookline.hookfile.attach import load_hooks
 from hookline.journal.sqlite import MemoryJournal, SqliteJournal
+from hookline.runners.local import LocalRunner
 
 RUN = "run-1"
 
@@ -469,3 +473,17 @@ async def test_a_closed_journal_says_so_and_may_be_closed_again(journal):
             use()
     with pytest.raises(JournalError, match="closed"):
         await journal.write(begun())
+
+
+async def test_a_run_that_is_kept_in_memory_leaves_no_files_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hookline.yaml").write_text("hooks:\n- {on: agent.end, shell: 'echo seen >> seen'}\n")
+    agent = Agent(id="a", model=Scripted(["done"]))
+    runner = LocalRunner()
+    hooks = load_hooks(str(tmp_path / "hookline.yaml"), runner).hooks
+    try:
+        await agent.run("go", hooks=hooks, workspace=tmp_path, journal=MemoryJournal())
+    finally:
+        await runner.close()
+        await agent.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hookline.yaml", "seen"]

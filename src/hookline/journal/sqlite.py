@@ -145,7 +145,7 @@ class SqliteJournal:
 
     def session_files(self, run_id: str) -> SessionFiles | None:
         """Files for the command hooks of a session; None where nothing but memory is kept, or no payloads are."""
-        if str(self.path) == IN_MEMORY or not self._encoding.payloads:
+        if self.path == IN_MEMORY or not self._encoding.payloads:
             return None
         return SessionFiles(session_folder(self.path, run_id), self._encoding.mask)
 

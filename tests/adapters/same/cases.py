@@ -82,6 +82,6 @@ def worded(
 
 def _tidy(text: str) -> str:
     """One line without the place on this machine where it happened."""
-    flat = " ".join(text.split())
+    flat = " ".join(text.split()).replace(str(FILE), FILE.name)
     flat = re.sub(r" \((/[^ ()]*:\d+)\)", "", flat)
     return re.sub(r"/[^ `'\"]*/work(?=[/ `'\",.;]|$)", "WORKSPACE", flat)
