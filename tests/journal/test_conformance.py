@@ -477,7 +477,9 @@ async def test_a_closed_journal_says_so_and_may_be_closed_again(journal):
 
 async def test_a_run_that_is_kept_in_memory_leaves_no_files_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "hookline.yaml").write_text("hooks:\n- {on: agent.end, shell: 'echo seen >> seen'}\n")
+    (tmp_path / "hookline.yaml").write_text(
+        "hooks:\n- {name: see, on: agent.end, shell: 'echo seen > seen'}\n"
+    )
     agent = Agent(id="a", model=Scripted(["done"]))
     runner = LocalRunner()
     hooks = load_hooks(str(tmp_path / "hookline.yaml"), runner).hooks
