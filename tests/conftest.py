@@ -1,6 +1,7 @@
 """What holds for every test: known statement ids, no silent skips in CI, no deadlines."""
 
 import os
+import random
 from collections.abc import Generator
 
 import pytest
@@ -15,6 +16,20 @@ settings.register_profile("hookline", deadline=None)
 settings.load_profile("hookline")
 
 KNOWN = statements()
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault("HOOKLINE_SEED", str(random.randrange(1 << 32)))
+
+
+def pytest_report_header() -> str:
+    return f"HOOKLINE_SEED={os.environ['HOOKLINE_SEED']}"
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """What is random in a test comes from here, so that the printed seed repeats it."""
+    return random.Random(int(os.environ["HOOKLINE_SEED"]))
 
 
 @pytest.fixture(scope="session", autouse=True)

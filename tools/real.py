@@ -1,15 +1,18 @@
 """`make test-real`: the tests that need more than Python, those with a cluster beside the others.
 
-The cluster's wait most of their time, for pods that start and end. They are shown as they go; what the others print
-comes when both are through. Exits with 1 if anything failed.
+The cluster's wait most of their time, for pods that start and end, so they are two beside each other, each with a cluster
+of its own (one after another where one is given). They are shown as they go; what the others print comes when both are
+through. Exits with 1 if anything failed.
 """
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 
 PYTEST = [sys.executable, "-m", "pytest", "-m"]
+TWO_CLUSTERS = () if os.environ.get("KUBECONFIG") else ("-n", "2", "--dist", "loadfile")
 NOTHING = 5
 
 
@@ -19,7 +22,7 @@ def main() -> int:
     with tempfile.TemporaryFile("w+b") as said:
         others = subprocess.Popen([*PYTEST, "real and not cluster"], stdout=said, stderr=subprocess.STDOUT)
         try:
-            codes = [subprocess.call([*PYTEST, "real and cluster"]), others.wait()]
+            codes = [subprocess.call([*PYTEST, "real and cluster", *TWO_CLUSTERS]), others.wait()]
         except KeyboardInterrupt:
             others.wait()
             return 130

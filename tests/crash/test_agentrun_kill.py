@@ -1,7 +1,6 @@
 """`kill -9` of an AgentRun at random moments: postRun runs, the workspace goes, the phase is right, nothing is left."""
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -123,15 +122,11 @@ def until(holds, why: str, limit: float = 90) -> None:
     ],
 )
 @pytest.mark.timeout(900)
-def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, rounds, on, capsys):
+def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, rounds, on, chance):
     if on == "sandbox":
         installed(bwrap="bubblewrap")
     if on == "container":
         made_image(tmp_path)
-    seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds, {on})")
-    chance = random.Random(seed)
     scene = Scene(tmp_path, on)
     for _ in range(rounds):
         before = len(scene.lines())

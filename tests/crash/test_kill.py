@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -22,15 +21,11 @@ LONGEST = 1.2
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.real)])
 @pytest.mark.timeout(600)
-def test_a_killed_run_leaves_a_clean_journal_that_knows_what_is_owed(tmp_path, rounds, capsys):
-    seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds)")
-    moments = random.Random(seed)
+def test_a_killed_run_leaves_a_clean_journal_that_knows_what_is_owed(tmp_path, rounds, chance):
     # One moment out of each equal part of a run's time, so that the first ones come early on any machine.
     part = LONGEST / rounds
     killed = sum(
-        _round(tmp_path / str(number), moments.uniform(number, number + 1) * part) for number in range(rounds)
+        _round(tmp_path / str(number), chance.uniform(number, number + 1) * part) for number in range(rounds)
     )
     assert killed, "no victim was still alive when it was to be killed"
 

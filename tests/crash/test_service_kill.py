@@ -1,7 +1,6 @@
 """`kill -9` of the service at random moments: no issue is lost, no hook forgotten, no process left, no half folder used."""
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -116,11 +115,7 @@ def until(holds, why: str, limit: float = 90) -> None:
 @pytest.mark.rule("O14", "W19", "C3")
 @pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.real)])
 @pytest.mark.timeout(900)
-def test_a_service_that_is_killed_again_and_again_loses_nothing(tmp_path, rounds, capsys):
-    seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nHOOKLINE_SEED={seed} ({rounds} rounds)")
-    chance = random.Random(seed)
+def test_a_service_that_is_killed_again_and_again_loses_nothing(tmp_path, rounds, chance):
     board = Board(tmp_path)
     for _ in range(rounds):
         board.add(2)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,25 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def kubeconfig() -> str:
+def kubeconfig(worker_id: str) -> Generator[str]:
+    """The cluster that is given, or one for each worker that goes with it. Without workers it stays for the next time."""
     if given := os.environ.get("KUBECONFIG"):
-        return given
+        yield given
+        return
     program = os.environ.get("HOOKLINE_TEST_CLUSTER")
     if not program:
         pytest.skip(
             "no Kubernetes: set KUBECONFIG, or HOOKLINE_TEST_CLUSTER to a program that starts one with `up`"
         )
+    if worker_id not in ("master", "gw0"):
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        home = os.environ.get("HOOKLINE_KUBE_HOME") or f"{cache}/hookline-kube"
+        os.environ["HOOKLINE_KUBE_HOME"] = f"{home}-{worker_id}"
     done = subprocess.run([program, "up"], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, f"`{program} up` ended with {done.returncode}"
-    return done.stdout.strip()
+    yield done.stdout.strip()
+    if worker_id != "master":
+        subprocess.run([program, "down"], check=True)
 
 
 @pytest.fixture

@@ -369,11 +369,7 @@ def removing(field: Field, chance: random.Random) -> Iterator[Remover]:
 
 
 @pytest.mark.rule("sympozium 2.2", "sympozium 2.3", "sympozium B5", "sympozium B7", "sympozium B9")
-def test_an_operator_that_is_killed_again_and_again_ends_every_run_as_it_should(field, capsys):
-    seed = int(os.environ.get("HOOKLINE_SEED") or random.randrange(1 << 32))
-    with capsys.disabled():
-        print(f"\nHOOKLINE_SEED={seed} ({KILLS} kills, {len(FLIGHT)} runs)")
-    chance = random.Random(seed)
+def test_an_operator_that_is_killed_again_and_again_ends_every_run_as_it_should(field, chance):
     waiting = list(FLIGHT)
     chance.shuffle(waiting)
     with removing(field, random.Random(chance.random())) as remover:
