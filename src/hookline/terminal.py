@@ -245,9 +245,14 @@ def refuse_mistakes(file: str, count: int) -> None:
         raise UsageError(f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run")
 
 
-def approver_of(word: str, journal: Journal, mask: Mask) -> Approver | None:
-    """The approver that `--ask` names; None refuses every question."""
+def approver_of(word: str, journal: Journal, mask: Mask, agent: str | None) -> Approver | None:
+    """The approver that `--ask` names; None refuses every question. A guarded `agent` above is nobody to ask."""
     word = word or ("terminal" if sys.stdin.isatty() else "refuse")
+    if word == "terminal" and agent:
+        warn(
+            f"questions are refused: hookline was called by an agent that it guards ({agent}); use --ask journal"
+        )
+        return None
     if word == "terminal":
         return TerminalApprover(journal, mask)
     if word == "journal":

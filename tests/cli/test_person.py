@@ -109,6 +109,37 @@ agent = Agent(id="asks", model=Scripted(script), tools=["bash"], on_tool_start=[
 """
 
 
+@pytest.mark.parametrize("command", ["$HOOKLINE", "env -i HOOKLINE_HOME=$HOOKLINE_HOME $HOOKLINE"])
+def test_an_agent_that_starts_a_run_does_not_answer_its_questions(hookline, command):
+    """By the pipe with which its tool starts the run; a script of the user's own may do that."""
+    (hookline.folder / "asks.py").write_text(ASKS)
+    hookline.environ["HOOKLINE"] = f"{sys.executable} -m hookline"
+    line = f"echo a | {command} run asks.py x --ask terminal"
+    script = [
+        {"tools": [{"name": "bash", "arguments": {"command": f"{line} 2> said; echo $? > code"}}]},
+        "done",
+    ]
+    (hookline.folder / "outer.py").write_text(
+        f"from hookline import Agent, Scripted\nouter = Agent(id='outer', model=Scripted({script!r}), tools=['bash'])\n"
+    )
+    done = hookline("run", "outer.py", "x")
+    said = (hookline.folder / "said").read_text()
+    assert (hookline.folder / "code").read_text() == "0\n", said + done.stderr
+    assert "called by an agent that it guards" in " ".join(said.split())
+    assert not (hookline.folder / "published").exists()
+    subprocess.run(["sh", "-c", line], cwd=hookline.folder, env=hookline.environ, check=True)
+    assert (hookline.folder / "published").exists()
+
+
+@pytest.mark.parametrize(("sign", "published"), [("", True), ("GEMINI_CLI=1", False)])
+def test_an_agent_with_a_terminal_does_not_answer_the_questions_of_a_run(hookline, sign, published):
+    (hookline.folder / "asks.py").write_text(ASKS)
+    # What is typed comes from the other side of the terminal, which the leader of the session has open.
+    done = led(hookline, "shell", "echo a >&3", f"{sign} $HOOKLINE run asks.py x")
+    assert done.returncode == 0, done.stderr
+    assert (hookline.folder / "published").exists() == published, done.stderr
+
+
 def test_a_guarded_agent_deletes_no_record(hookline):
     hookline("run", "agent.py", "x")
     hookline.environ["GEMINI_CLI"] = "1"

@@ -25,6 +25,7 @@ from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError, meant, needs
 from hookline.files import output
 from hookline.hookfile.attach import hooks_of
+from hookline.hookfile.person import agent_above
 from hookline.journal import open_journal
 from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
@@ -75,7 +76,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
     watch = sender.record if sender else watcher(mask, json=options.json, quiet=options.quiet)
     watchers = [watch] if watch else []
     with open_journal(loaded.secrets) as journal:
-        approver = approver_of(options.ask, journal, mask)
+        approver = approver_of(options.ask, journal, mask, agent_above(os.environ))
 
         async def main() -> int:
             await _recover_others(journal, watchers, load, quiet=options.quiet or options.json)

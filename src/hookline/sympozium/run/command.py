@@ -13,6 +13,7 @@ from hookline.engine.pipeline import Recorder
 from hookline.engine.record import Ended, Journal
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
+from hookline.hookfile.person import agent_above
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
@@ -140,7 +141,7 @@ def _at_work(
             runner_of=runners.of,
             agent_runner=runners.for_agent(),
             recorder=Recorder(journal, [watch] if watch else []),
-            approver=approver_of(options.ask, cast("Journal", journal), mask),
+            approver=approver_of(options.ask, cast("Journal", journal), mask, agent_above(os.environ)),
             owner=owner(),
             environ=dict(os.environ),
             hooks=tuple(hooks_of(files, runners.local)),
