@@ -13,6 +13,7 @@ long way before anything is started; that decides alone.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import time
@@ -41,7 +42,7 @@ from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
-from hookline.hookfile.trust import FILE
+from hookline.hookfile.trust import FILE, digest_of, refuse_distrusted
 from hookline.journal import open_journal, opened_journal
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class _Asked(NamedTuple):
     event: str
     caller: str
     files: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
     once: bool = False
     within: int = 0
 
@@ -105,18 +107,20 @@ def main(words: list[str]) -> int:
 
 def _usual_options(words: list[str]) -> _Asked | None:
     """The options in the words, where they are of the usual kind; any other is for the real parser."""
-    found: dict[str, tuple[str, ...]] = {"event": (), "--as": (), "--file": (), "--within": ()}
+    keys = ("event", "--as", "--file", "--content", "--within")
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(keys, ())
     once = "--once" in words
     rest = iter([word for word in words if word != "--once"])
     for word in rest:
         key, value = (word, next(rest, "")) if word.startswith("--") else ("event", word)
-        if key not in found or not value or value.startswith("-") or (key != "--file" and found[key]):
+        several = key in ("--file", "--content")
+        if key not in found or not value or value.startswith("-") or (found[key] and not several):
             return None
         found[key] += (value,)
     caller, within = "".join(found["--as"]) or "claude", "".join(found["--within"]) or "0"
     if caller not in CALLERS or not within.isdecimal():
         return None
-    return _Asked("".join(found["event"]), caller, found["--file"], once, int(within))
+    return _Asked("".join(found["event"]), caller, found["--file"], found["--content"], once, int(within))
 
 
 def _options(words: list[str]) -> _Asked:
@@ -139,6 +143,8 @@ def _options(words: list[str]) -> _Asked:
         default=[],
         help=f"a hook file, besides the machine's [default: {searched}]",
     )
+    # For the service: the digests of each --file by path, as JSON. Where one differs, the file must be approved.
+    parser.add_argument("--content", dest="contents", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
         "--once", action="store_true", help="say nothing about a tool call that another entry has answered"
     )
@@ -167,6 +173,9 @@ def _files(asked: _Asked, payload: Json) -> list[Path]:
     project = os.environ.get(PROJECT_FOLDERS.get(asked.caller, ""), "")
     folders = [each for each in (project, str(payload.get("cwd") or os.getcwd())) if each]
     found = held(None if asked.files else folders, os.environ, asked.files, option="--file")
+    for file, content in zip(asked.files, asked.contents, strict=False):
+        if any(digest_of(path) != known for path, known in json.loads(content).items()):
+            refuse_distrusted(Path(file), os.environ, option="--hooks when the service starts")
     if not found:
         raise UsageError(f"there is no {FILE} in {folders[0]} or above it; write one, or name it with --file")
     return [Path(each.file) for each in found]

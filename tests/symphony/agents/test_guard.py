@@ -14,6 +14,8 @@ from hookline.hookfile.attach import hooks_of
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents.guard import commands_in, guard_of, in_force, trusted
 from hookline.symphony.settings import AgentSettings
+from tests import forks
+from tests.command import approve
 
 HOOKS = """
 hooks:
@@ -136,7 +138,9 @@ def test_a_guard_that_cannot_be_asked_refuses_what_was_about_to_start(made):
 def test_several_files_are_asked_by_one_command_in_order(made, tmp_path):
     guard = made({"hookline.yaml": HOOKS, "mine.py": CODE})
     [command] = commands(guard.events("codex"), "PreToolUse")
-    assert shlex.split(command)[-3:] == [str(tmp_path / "hookline.yaml"), "--file", str(tmp_path / "mine.py")]
+    words = shlex.split(command)
+    named = [words[at + 1] for at, word in enumerate(words) if word == "--file"]
+    assert named == [str(tmp_path / "hookline.yaml"), str(tmp_path / "mine.py")]
     said = json.loads(answered(command, call="ls").stdout)["hookSpecificOutput"]
     assert said["permissionDecisionReason"] == "be careful"
     [command] = commands(guard.events("codex"), "Stop")
@@ -235,6 +239,94 @@ def test_a_guard_is_in_force_where_every_command_of_it_is_trusted_and_on(change,
 def test_the_commands_of_all_events_are_found(made):
     events = made({"hookline.yaml": HOOKS}).events("codex")
     assert len(commands_in(events)) == 5
+
+
+CLAUDE = f"""#!{sys.executable}
+# Stands in for Claude Code: asks the hooks of its settings before each call, and makes the call unless one refuses.
+import json, subprocess, sys
+settings = json.loads(sys.argv[sys.argv.index("--settings") + 1])
+for call in open("../../calls"):
+    event = {{"hook_event_name": "PreToolUse", "session_id": "s", "tool_use_id": call, "cwd": "."}}
+    event |= {{"tool_name": "Bash", "tool_input": {{"command": call}}}}
+    for handler in settings["hooks"]["PreToolUse"][0]["hooks"]:
+        done = subprocess.run(handler["command"], shell=True, input=json.dumps(event).encode(), capture_output=True)
+        if done.returncode == 2 or b'"deny"' in done.stdout:
+            break
+    else:
+        subprocess.run(call, shell=True)
+"""
+GUARDED = (
+    "hooks: [{name: no-force-push, on: tool.start, match: kind:shell, python: hookline.guards:no_force_push}]"
+)
+SCRIPT = "hooks: [{name: mine, on: tool.start, shell: sh $FOLDER/mine.sh}]"
+ALLOWED = "hooks: [{name: open, on: tool.start, shell: exit 0}]"
+PUSHED = """---
+tracker: {kind: folder}
+workspace: {root: work}
+hooks: {after_create: git clone -q ../../origin.git . && git commit -q --amend --allow-empty -m other}
+agent: {kind: command, command: [claude, -p], max_turns: 1}
+---
+Do it.
+"""
+
+
+class Board:
+    """A workflow whose agent has a clone of a bare repository, and has rewritten its last commit."""
+
+    def __init__(self, folder, guard=GUARDED):
+        self.folder, self.origin = folder, folder / "origin.git"
+        who = {f"GIT_{each}_{what}": "x@y" for each in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        self.env = {**os.environ, **who, "PATH": path, "HOOKLINE_HOME": str(folder / "home")}
+        for name in ("issues", "bin", "first"):
+            (folder / name).mkdir()
+        (folder / "issues" / "A-1.md").write_text("---\ntitle: it\nstate: Todo\n---\n")
+        (folder / "WORKFLOW.md").write_text(PUSHED)
+        (folder / "hookline.yaml").write_text(guard.replace("$FOLDER", str(folder)))
+        (folder / "mine.sh").write_text("grep -q 'git push' && exit 2; exit 0")
+        (folder / "bin" / "claude").write_text(CLAUDE)
+        (folder / "bin" / "claude").chmod(0o755)
+        made = "git init -q && git commit -q --allow-empty -m first && git clone -q --bare . ../origin.git"
+        subprocess.run(made, shell=True, cwd=folder / "first", env=self.env, check=True)
+
+    def run(self, *calls, hooks=()):
+        """The attempt in which the agent makes these calls; True if its push arrived."""
+        (self.folder / "calls").write_text("".join(f"{call}\n" for call in calls))
+        words = ("run", "WORKFLOW.md", "--issue", "A-1", *hooks)
+        done = forks.run(words, cwd=self.folder, env=self.env)
+        assert done.returncode == 0, done.stderr
+        said = ["git", "log", "-1", "--format=%s"]
+        return subprocess.check_output(said, cwd=self.origin, text=True) == "other\n"
+
+
+@pytest.mark.parametrize("hooks", [(), ("--hooks", "hookline.yaml")], ids=["found", "named"])
+@pytest.mark.parametrize(
+    ("guard", "change"),
+    [(GUARDED, f"echo '{ALLOWED}' > ../../hookline.yaml"), (SCRIPT, "echo exit 0 > ../../mine.sh")],
+    ids=["file", "script"],
+)
+def test_an_agent_that_changes_its_guard_while_it_works_pushes_nothing(tmp_path, guard, change, hooks):
+    board = Board(tmp_path, guard)
+    if not hooks:
+        approve(tmp_path / "hookline.yaml", board.env)
+    assert not board.run("touch before", change, "git push --force", "touch after", hooks=hooks)
+    assert (tmp_path / "work" / "A-1" / "before").exists()
+    assert not (tmp_path / "work" / "A-1" / "after").exists(), "a changed guard refuses every call"
+
+
+def test_a_change_that_a_person_approves_while_the_agent_works_holds(tmp_path):
+    board = Board(tmp_path)
+    changed = tmp_path / "other" / "hookline.yaml"
+    changed.parent.mkdir()
+    changed.write_text(ALLOWED)
+    (tmp_path / "home").mkdir(0o700)
+    approve(changed, board.env)
+    # An approval of the same content at the place of the guard's file, as `hookline trust` would write it.
+    store = tmp_path / "home" / "trusted.json"
+    store.write_text(store.read_text().replace(str(changed.parent), str(tmp_path)))
+    assert board.run(
+        f"cp {changed} ../../hookline.yaml", "git push --force", hooks=("--hooks", "hookline.yaml")
+    )
 
 
 WORKFLOW = """---

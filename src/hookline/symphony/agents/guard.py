@@ -20,6 +20,8 @@ from hookline.claude.clients import fails_closed, limit_of, or_refused
 from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
+from hookline.hookfile.sources import is_machine, with_named_files
+from hookline.hookfile.trust import digest_of
 from hookline.journal import default_path
 from hookline.symphony.settings import AgentSettings
 
@@ -31,9 +33,14 @@ Listed = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Hooks by their file; under None those that another process cannot find. `home` has the journal."""
+    """Hooks by their file; under None those that another process cannot find. `home` has the journal.
+
+    `contents` are the digests of each file and the code that it names, by path: the agent may change them while it
+    works, and a changed file counts as one that was found.
+    """
 
     files: Mapping[str | None, tuple[Hook, ...]]
+    contents: Mapping[str, Mapping[str, str | None]]
     home: str
 
     def events(self, caller: str) -> dict[str, list[dict[str, Any]]]:
@@ -88,7 +95,9 @@ class Guard:
     def _command(self, event: str, caller: str, files: Iterable[str]) -> str:
         # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
         answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller]
-        named = [word for file in files for word in ("--file", file)]
+        named = [
+            word for file in files for word in ("--file", file, "--content", json.dumps(self.contents[file]))
+        ]
         words = ["env", f"HOOKLINE_HOME={self.home}", *answer, *named]
         return or_refused(words, _ADVICE) if fails_closed(event, caller) else shlex.join(words)
 
@@ -103,7 +112,14 @@ def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mappin
             found.setdefault(place if place in found else None, []).append(hook)
     standing = {file: tuple(each) for file, each in found.items() if each}
     home = Path(os.path.abspath(default_path(environ))).parent
-    return Guard(files=standing, home=str(home)) if standing else None
+    # The machine's file is root's to change.
+    contents = {
+        name: {}
+        if is_machine(name)
+        else {str(each): digest_of(each) for each in with_named_files(Path(name))}
+        for name in names
+    }
+    return Guard(files=standing, contents=contents, home=str(home)) if standing else None
 
 
 def commands_in(events: Mapping[str, Any]) -> frozenset[str]:
