@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import HooklineError, UsageError
+from hookline.terminal import print_line
 
 _KEPT = ".images"
 
@@ -95,4 +96,4 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ, lambda text: print(text, flush=True)))
+    sys.exit(main(sys.argv[1:], os.environ, print_line))

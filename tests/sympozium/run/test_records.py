@@ -193,19 +193,24 @@ def sent(record):
 
 def printed_inside(folder, *turns, **env):
     """What the built-in agent prints as a process of its own."""
+    done = ended_inside(folder, *turns, **env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ended_inside(folder, *turns, stdout=subprocess.PIPE, **env):
     (folder / "ipc").mkdir()
     (folder / "script.json").write_text(json.dumps(turns))
     model = {"MODEL_PROVIDER": "scripted", "MODEL_NAME": str(folder / "script.json")}
     places = {"IPC_DIR": str(folder / "ipc"), "WORKSPACE": str(folder)}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "hookline.sympozium.run.program"],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "TASK": "look", **model, **places, **env},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 async def test_an_agent_that_is_asked_to_prints_its_records_and_its_result_last(tmp_path):
@@ -227,6 +232,26 @@ def test_an_agent_that_is_not_asked_to_prints_its_result_alone(tmp_path):
     text = printed_inside(tmp_path, calls("echo hi"), "done")
     assert split_text(text) == (text, [])
     assert len(text.split()) == 1
+
+
+def test_what_a_library_prints_inside_the_agent_does_not_come_between_its_records(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import atexit\natexit.register(print, 'from a library')\n")
+    done = ended_inside(tmp_path, "done", PYTHONPATH=str(tmp_path))
+    assert "from a library" in done.stderr
+    assert len(done.stdout.split()) == 1
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["its reader has gone", "full"])
+def test_an_agent_whose_output_cannot_be_written_leaves_its_result_in_the_folder(tmp_path, gone):
+    reads, writes = (
+        os.pipe() if gone else (os.open(os.devnull, os.O_RDONLY), os.open("/dev/full", os.O_WRONLY))
+    )
+    os.close(reads)
+    done = ended_inside(tmp_path, "all well", stdout=writes)
+    os.close(writes)
+    assert json.loads((tmp_path / "ipc/output/result.json").read_text())["response"] == "all well"
+    told = "" if gone else "standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (0 if gone else 1, told)
 
 
 def begun(id="1", parent=None, scope=Scope.STEP, **more):

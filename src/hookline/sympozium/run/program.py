@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,17 +29,20 @@ from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke, HooklineError, UsageError
+from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
 from hookline.secret_names import secrets_in
 from hookline.sympozium.policy import permitted
 from hookline.sympozium.run import folders
+from hookline.terminal import err
 
 _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def main(environ: Mapping[str, str] | None = None) -> int:
+    output.take()
     given = dict(os.environ if environ is None else environ)
     ipc = Ipc(Path(given.get("IPC_DIR", "/ipc")))
     began = time.monotonic()
@@ -71,7 +73,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
         watch = [outside.send]
         if given.get(folders.RECORDS) == "1":
             # Masked: others may read the log as well.
-            watch.append(Sender(partial(print, end="", flush=True), Mask(secrets_in(given))).scope)
+            watch.append(Sender(output.write, Mask(secrets_in(given))).scope)
         result = await agent.run(task, session_id=session, hooks=[*asking, ipc.calls], watch=watch)
     finally:
         await agent.close()
@@ -219,9 +221,10 @@ class Ipc:
             self.write("output/stream-0.json", {"type": "text", "content": result["response"], "index": 0})
         (self.path / "done").write_text("done")
         line = json.dumps(result, separators=(",", ":"))
-        sys.stdout.write(f"\n{folders.BEGIN}{line}{folders.END}\n")
-        sys.stdout.flush()
-        return 1 if result["status"] == "error" else 0
+        output.write(f"\n{folders.BEGIN}{line}{folders.END}\n")
+        if output.fault:
+            err.print(f"standard output cannot be written: {output.fault}")
+        return 1 if result["status"] == "error" or output.fault else 0
 
     def _called(self, _ctx: WorkflowContext | None, context: HookContext, /) -> HookResult:
         call = context.call_id or ""
