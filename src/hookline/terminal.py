@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import shutil
 import sys
 import threading
@@ -180,9 +179,6 @@ class Problem(NamedTuple):
             code = "note"
         if isinstance(found, FileError):
             return cls(level, code, found.file, found.line, found.key, found.message)
-        placed = re.match(r"(\S+):(\d+): (.*)", found, re.DOTALL) if isinstance(found, str) else None
-        if placed is not None:  # a note that was made a text with its place
-            return cls(level, code, placed[1], int(placed[2]), None, placed[3])
         return cls(level, code, file, None, None, str(found).removeprefix(f"{file}: "))
 
     def __str__(self) -> str:

@@ -216,6 +216,14 @@ PROBLEMS = {
         FLOW.format("", "hooks: {before_run: 'if true; then'}"),
         ("warning", "shell-syntax", 4, None),
     ),
+    "a key of a manifest that has no effect": (
+        "an agent.yaml",
+        "apiVersion: kagent.dev/v1alpha2\nkind: ModelConfig\nmetadata: {name: m}\n"
+        "spec:\n  provider: Ollama\n  model: x\n  novelty: 1\n"
+        "---\napiVersion: kagent.dev/v1alpha2\nkind: Agent\nmetadata: {name: a}\n"
+        "spec: {type: Declarative, declarative: {systemMessage: hi, modelConfig: m}}\n",
+        ("warning", "unknown-key", 7, "spec.novelty"),
+    ),
 }
 MINE = "def three(a, b, c): ...\nnumber = 3\ndef nothing(a, b) -> None: ...\n"
 

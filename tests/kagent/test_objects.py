@@ -299,7 +299,12 @@ def test_what_a_deployment_asks_for_is_taken_or_told():
     assert "privileged" not in json.dumps(pod)
     told = " ".join(found.notes)
     for key in ("deployment.volumes", "deployment.securityContext", "deployment.replicas"):
-        assert key in told
+        assert told.count(f"{key}: ") == 1
+
+
+def test_a_key_without_effect_is_told_in_the_status_too():
+    found = from_(agent(executeCodeBlocks=True))
+    assert found.notes == ("spec.declarative.executeCodeBlocks: code blocks in answers are not run here",)
 
 
 def test_what_an_agent_refers_to_goes_along_and_its_images_too():

@@ -320,9 +320,9 @@ def test_a_matcher_that_is_no_pattern_is_told_apart_from_mistakes_and_keeps_its_
 def test_a_matcher_at_a_session_s_start_or_end_is_ignored_and_said_so():
     found = parse(agent({**GOOD, "event": "SessionEnd", "matcher": "'(bash'"}), "agent.yaml")
     assert (found.problems, found.broken) == ((), ())
-    assert found.notes == (
+    assert [*map(str, found.notes)] == [
         "agent.yaml:10: spec.hooks[0].matcher: SessionEnd has no tool, so the matcher '(bash' is ignored",
-    )
+    ]
     assert made_live(found).match is None
 
 
@@ -499,7 +499,7 @@ def test_what_means_nothing_here_is_said_and_costs_nothing():
         "agent.yaml",
     )
     assert found.problems == ()
-    assert [note.partition(": ")[2] for note in found.notes] == [
+    assert [f"{note.key}: {note.message}" if note.key else note.message for note in found.notes] == [
         "spec.declarative.memory: there is no long-term memory here",
         "spec.declarative.executeCodeBlocks: code blocks in answers are not run here",
         "spec.declarative.a2aConfig: the agent's card has no skills here",
@@ -514,9 +514,8 @@ def test_what_means_nothing_here_is_said_and_costs_nothing():
 def test_signs_of_a_shell_in_a_command_are_said_to_be_arguments():
     found = parse(agent({**GOOD, "command": "check.sh > log"}), "agent.yaml")
     assert found.problems == ()
-    assert (
-        "spec.hooks[0].command: is started without a shell, so '>' is an argument like any other"
-        in found.notes[0]
+    assert "spec.hooks[0].command: is started without a shell, so '>' is an argument like any other" in str(
+        found.notes[0]
     )
 
 

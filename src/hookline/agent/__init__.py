@@ -28,7 +28,7 @@ class Loaded:
     source: str
     problems: tuple[FileError, ...] = ()
     warnings: tuple[FileError, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[FileError, ...] = ()
     secrets: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     is_whole: bool = True
@@ -65,7 +65,7 @@ class Loaded:
         """Attach the hooks to explain them, without fetching their images; notes on where those would be."""
         return []
 
-    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[str]]:
+    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[FileError | str]]:
         """Mistakes that show only in the images of hooks, and notes."""
         return [], []
 

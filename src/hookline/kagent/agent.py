@@ -149,7 +149,7 @@ class AgentManifests(NamedTuple):
     servers: tuple[ServerManifest, ...] = ()
     values: Mapping[tuple[str, str], Mapping[str, str]] = {}
     problems: tuple[FileError, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[FileError, ...] = ()
 
     @property
     def broken(self) -> tuple[FileError, ...]:

@@ -128,7 +128,7 @@ class Manifest(Loaded):
         self.attach(runner, folder)
         return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
 
-    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[str]]:
+    async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[FileError | str]]:
         """With the images present, a command that is not in its image is a mistake."""
         self.attach(LocalRunner(), FOLDER)
         sources = self.image_sources([each for each in images if each.partition("=")[0] in self.refs])
@@ -166,7 +166,7 @@ def manifest(file: Path, name: str) -> Manifest:
     agent = made[0][1]
     warnings = (*found.broken, *plan.all_missing)
     notes = (*found.notes, *_sessions_of_inner(made))
-    agent.written = Declaration(format=FORMAT, source="", notes=(*notes, *map(str, warnings)))
+    agent.written = Declaration(format=FORMAT, source="", notes=tuple(map(str, (*notes, *warnings))))
     return Manifest(
         agent=agent,
         source=f"{file.resolve()}:{agent.id}",
@@ -263,15 +263,16 @@ def _agents(plan: AgentPlan, base: Path) -> list[tuple[AgentPlan, Agent]]:
     return [(plan, agent), *chain.from_iterable(inner)]
 
 
-def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[str]:
+def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[FileError]:
     """Notes on session hooks of agents that are tools: such an agent is part of its caller's session."""
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
-                yield (
-                    f"{spec.source}: {spec.event} of {plan.agent.name!r} does not happen here: as a tool it is"
+                told = (
+                    f"{spec.event} of {plan.agent.name!r} does not happen here: as a tool it is"
                     f" part of the session of {made[0][0].agent.name!r}"
                 )
+                yield FileError.at(spec.source, told)
 
 
 def _server(server: ServerManifest, base: Path) -> McpServer:

@@ -107,7 +107,9 @@ def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
     if problems or chosen is None:
         return Compiled(problems=tuple(problems), notes=tuple(gathered.notes))
     made = _Objects(agent, chosen, read, pods, text)
-    notes = [*gathered.notes, *map(_without_line, read.broken), *made.notes()]
+    # Those on the deployment are for one machine; `made` has what is left out of it here.
+    ignored = [each for each in read.notes if "spec.declarative.deployment" not in str(each.key)]
+    notes = [*gathered.notes, *map(_without_line, (*ignored, *read.broken)), *made.notes()]
     return Compiled(objects=made.all(), notes=tuple(notes))
 
 

@@ -83,7 +83,7 @@ def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
         tuple(each for each in made if isinstance(each, ServerManifest)),
         values,
         tuple(findings.problems),
-        tuple(map(str, findings.notes)),
+        tuple(findings.notes),
     )
 
 

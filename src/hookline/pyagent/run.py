@@ -203,8 +203,8 @@ def asked(options: RunOptions) -> str:
 
 def refuse_unsound(loaded: Loaded, *, quiet: bool = False, model: bool = True) -> None:
     """Print the problems and warnings of a file, and raise if it has problems."""
-    for text in (*map(str, loaded.problems), *map(str, loaded.warnings), *(() if quiet else loaded.notes)):
-        warn(text)
+    for each in (*loaded.problems, *loaded.warnings, *(() if quiet else loaded.notes)):
+        warn(str(each))
     refuse_mistakes(loaded.source, len(loaded.problems))
     if model:
         loaded.check_model()
