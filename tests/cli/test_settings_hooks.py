@@ -170,6 +170,24 @@ def test_a_hook_reads_the_messages_of_the_session_without_secrets_in_its_transcr
     assert (place.parent.stat().st_mode & 0o777, place.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
+def test_a_sub_agent_has_a_transcript_of_its_own(around, tmp_path):
+    copy = "python3 -c 'import json, sys; print(json.load(sys.stdin)[\"{}\"])' | xargs cat > {}"
+    around(
+        'inner = Agent(id="inner", model=turns("echo deep"), tools=["bash"])\n'
+        'ask = {"tools": [{"name": "inner", "arguments": {"input": "look"}}]}\n'
+        'agent = Agent(id="a", model=Scripted([ask, "done"]), tools=[inner])',
+        {
+            "SubagentStop": [copy.format("agent_transcript_path", "inner")],
+            "Stop": [copy.format("transcript_path", "outer")],
+        },
+    )
+    inner, outer = lines(tmp_path, "inner"), lines(tmp_path, "outer")
+    assert [each["type"] for each in inner] == ["user", "assistant", "tool", "assistant"]
+    assert inner[0]["message"]["content"] == "look"
+    assert [each["type"] for each in outer] == ["user", "assistant", "tool", "assistant"]
+    assert outer[0]["message"]["content"] == "go"
+
+
 def test_a_run_without_command_hooks_has_no_transcript_and_prune_removes_one(around, hookline, tmp_path):
     around('agent = Agent(id="a", model=turns())', {})
     sessions = tmp_path / "home" / "sessions"

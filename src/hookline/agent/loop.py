@@ -54,6 +54,8 @@ class Loop(AgentContext):
         self._kwargs = arguments.provider_kwargs
         self._hook_texts: list[str] = []
         self._cut = False
+        self._agent_id = ""
+        """Of an agent that is a tool: the name of its transcript."""
         ends = (Point.AGENT_END, Point.STEP_END, Point.MODEL_END)
         self._shown_at = next((point for point in ends if self.may_change(point)), None)
         """The last point at which a hook may change a text, which is shown after it; None: piece by piece."""
@@ -62,6 +64,7 @@ class Loop(AgentContext):
         """Runs the agent on one input, with its hooks."""
         payload = self.agent_payload(given, streaming=self.arguments.emit is not None)
         scope = self.open(Scope.AGENT, self.inside.scope, self.spec.id, aliases={"prompt": "input"})
+        self._agent_id = scope.facts.scope_id if self.inside.parents else ""
 
         async def body(outcome: Outcome) -> AgentResult:
             self.tell("agent_start", run_id=self.run.id)
@@ -99,9 +102,9 @@ class Loop(AgentContext):
         self._save()
 
     def _save(self) -> None:
-        """Brings the transcript of the session up to date; an agent that is a tool has none."""
-        if self.inside.files is not None and not self.inside.parents:
-            self.inside.files.write(self.messages, self.inside.session_id)
+        """Brings the transcript of the session up to date, or of an agent that is a tool its own."""
+        if self.inside.files is not None:
+            self.inside.files.write(self.messages, self.inside.session_id, self._agent_id)
 
     async def _work(self, scope: OpenScope) -> AgentResult:
         repaired = False

@@ -343,6 +343,10 @@ def _written(context: HookContext, cwd: str) -> Json:
     }
     if facts.parents:
         written |= {"agent_id": facts.scope_id or facts.agent, "agent_type": facts.agent}
+    if event == "SubagentStop" and written["transcript_path"]:
+        from hookline.journal.session import agent_transcript  # a foreign agent tells its own
+
+        written["agent_transcript_path"] = agent_transcript(written["transcript_path"], facts.scope_id)
     return written | _fields(event, facts, plain(payload), plain(output))
 
 
