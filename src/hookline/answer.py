@@ -24,8 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of, refuses
+from hookline.claude.answer import CallerAnswer, answer, refuses, trouble
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
 from hookline.claude.input import event_named_in, read
 from hookline.claude.payload import command_of, context_of, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed

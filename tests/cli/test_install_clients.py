@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.claude.clients import CLIENTS, GO_ON, Place, fails_closed
+from hookline.claude.clients import CLIENTS, Place
 from hookline.claude.codex_trust import hash_of
 from hookline.claude.events import CALLERS
 from hookline.claude.tools import TOOLS
@@ -36,6 +36,42 @@ KEYS = [
     *("session_start", "session_end", "user_prompt_submit", "pre_tool_use", "post_tool_use", "stop"),
     *("subagent_start", "subagent_stop"),
 ]
+
+REFUSED = {
+    "claude-code": {
+        *(
+            "PreToolUse",
+            "PermissionRequest",
+            "UserPromptSubmit",
+            "UserPromptExpansion",
+            "SessionStart",
+            "Setup",
+        ),
+        *(
+            "SubagentStart",
+            "PreModelSwitch",
+            "Elicitation",
+            "ElicitationResult",
+            "TaskCreated",
+            "ConfigChange",
+        ),
+        *("WorktreeCreate", "PostToolBatch"),
+    },
+    "codex": {"PreToolUse", "PermissionRequest", "UserPromptSubmit", "SessionStart", "SubagentStart"},
+    "gemini": {"BeforeTool", "BeforeAgent", "BeforeModel"},
+    "qwen": {
+        *("PreToolUse", "PermissionRequest", "UserPromptSubmit", "UserPromptExpansion", "SessionStart"),
+        *("SubagentStart", "TodoCreated", "PostToolBatch"),
+    },
+}
+"""Where something is about to happen that the client does not do if it is refused."""
+TOLD = {
+    "claude-code": {"PostToolUse", "PostToolUseFailure"},
+    "codex": {"PostToolUse"},
+    "gemini": {"AfterTool", "AfterModel"},
+    "qwen": {"PostToolUse", "PostToolUseFailure"},
+}
+"""Where it has happened, and a refusal is for the model, or in place of the output."""
 
 everyone = pytest.mark.parametrize("name", CLIENTS)
 
@@ -81,8 +117,8 @@ class Home:
         groups = json.loads(self.file(name, place).read_text())["hooks"][event]
         return groups[-1]["hooks"][0]["command"]
 
-    def calls(self, name, command, **options):
-        """The entry as the client starts it, given a call that would write a file."""
+    def calls(self, name, command, event=None, **options):
+        """The entry as the client starts it, given a call that would write a file, or another event."""
         shell = ["/bin/sh" if word == "$SHELL" else word for word in CLIENTS[name].shell]
         process = subprocess.Popen(
             [*shell, command],
@@ -95,7 +131,7 @@ class Home:
             **options,
         )
         with suppress(BrokenPipeError), process.stdin:  # one that cannot be asked reads nothing
-            process.stdin.write(self.event(name))
+            process.stdin.write(event or self.event(name))
         process.stdin = None
         return process
 
@@ -136,11 +172,10 @@ def test_every_event_of_a_point_is_subscribed_with_a_limit_but_those_of_model_ca
     for event, [group] in found.items():
         [handler] = group["hooks"]
         assert 3 <= handler["timeout"] / client.ticks <= 600
-        assert ("/bin/sh" in handler["command"]) is fails_closed(event, client.caller)
+        assert ("/bin/sh" in handler["command"]) is (event in REFUSED[name] | TOLD[name])
         assert handler.get("onFailure") == (
             "block" if client.on_failure and "/bin/sh" in handler["command"] else None
         )
-        assert event not in GO_ON or "/bin/sh" not in handler["command"]
 
 
 def test_other_events_are_subscribed_where_a_hook_stands_at_them(home):
@@ -201,6 +236,59 @@ def test_where_hookline_cannot_be_asked_no_tool_runs_and_the_client_is_told_why(
     assert said in err
     home.is_program("#!/bin/sh\n")
     assert home.writes(name, command)[0], "the same call, with a hookline that lets it pass"
+
+
+def refusal(code, out):
+    """True if a client takes this for a no, in one of the words that it knows."""
+    told = json.loads(out or "{}")
+    specific = told.get("hookSpecificOutput", {})
+    asked = specific.get("decision", {}).get("behavior"), specific.get("permissionDecision")
+    words = {told.get("decision"), specific.get("action"), *asked}
+    return code == 2 or told.get("continue") is False or not words.isdisjoint(("block", "deny", "decline"))
+
+
+GIVEN = {
+    "tool_name": "x",
+    "tool_input": {},
+    "tool_use_id": "t",
+    "tool_response": {},
+    "prompt": "x",
+    "llm_request": {},
+    "llm_response": {},
+    "error": "x",
+}
+
+
+@everyone
+@pytest.mark.parametrize("broken", ["guard", "file"])
+def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_there(home, name, broken):
+    client = CLIENTS[name]
+    events = CALLERS[client.caller]
+    points = [str(point or f"x.{client.caller}.{event}") for event, point in events.items()]
+    guard = {"name": "guard", "on": sorted(set(points)), "shell": "exit 1"}
+    file = home.folder / "hookline.yaml"
+    file.write_text(json.dumps({"hooks": [guard]}))
+    approve(file, home.environ)
+    home.said("install", name, "--user")
+    if broken == "file":
+        file.write_text("hooks: [")
+    hooks = json.loads(home.file(name, Place.USER).read_text())["hooks"]
+    assert hooks.keys() == events.keys()
+    asked = {
+        event: home.calls(
+            name,
+            groups[0]["hooks"][0]["command"],
+            json.dumps({**GIVEN, "session_id": "s", "cwd": str(home.folder), "hook_event_name": event}),
+        )
+        for event, groups in hooks.items()
+    }
+    said = {event: (*process.communicate(), process.returncode) for event, process in asked.items()}
+    refused = {event for event, (out, _, code) in said.items() if refusal(code, out)}
+    assert refused == REFUSED[name] | (TOLD[name] if broken == "file" else set())
+    for event in events.keys() - refused:
+        out, err, code = said[event]
+        assert (code, out) == (0 if broken == "guard" else 1, ""), event
+        assert ("broke: exited with 1" if broken == "guard" else "hookline.yaml") in err, event
 
 
 @pytest.mark.parametrize(

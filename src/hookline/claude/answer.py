@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import CALLERS, known_caller, point_of, refuses
+from hookline.claude.events import CALLERS, known_caller, point_of
 from hookline.claude.shape import fitted, keys_gone, withheld
 from hookline.engine.plain import as_text
 from hookline.engine.point import Point
@@ -32,7 +32,7 @@ class AnswerForm(NamedTuple):
 
     `refuse` is the form of a refusal: permission, decision, deny, behavior, exit, stop, context, action; None if
     there is none. `change` is the key for a changed input or output; `reason` there means that the reason of a
-    refusal replaces the output.
+    refusal replaces the output. `go_on`: a refusal means "go on working", or leaves the client stuck.
     """
 
     refuse: str | None = None
@@ -42,6 +42,7 @@ class AnswerForm(NamedTuple):
     allow: bool = False
     context: bool = False
     user: bool = True
+    go_on: bool = False
 
 
 FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
@@ -56,18 +57,18 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
         "MessageDisplay": AnswerForm(None, "displayContent"),
         "SessionStart": AnswerForm("stop", context=True),
         "Setup": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision"),
+        "Stop": AnswerForm("decision", go_on=True),
         "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision"),
-        "PreCompact": AnswerForm("exit"),
+        "SubagentStop": AnswerForm("decision", go_on=True),
+        "PreCompact": AnswerForm("exit", go_on=True),
         "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
         "PostModelSwitch": AnswerForm(context=True),
         "Notification": AnswerForm(context=True),
         "Elicitation": AnswerForm("action"),
         "ElicitationResult": AnswerForm("action"),
         "TaskCreated": AnswerForm("exit"),
-        "TaskCompleted": AnswerForm("exit"),
-        "TeammateIdle": AnswerForm("exit"),
+        "TaskCompleted": AnswerForm("exit", go_on=True),
+        "TeammateIdle": AnswerForm("exit", go_on=True),
         "ConfigChange": AnswerForm("exit"),
         "WorktreeCreate": AnswerForm("exit"),
     },
@@ -77,17 +78,17 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
         "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
         "UserPromptSubmit": AnswerForm("decision", context=True),
         "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision"),
+        "Stop": AnswerForm("decision", go_on=True),
         "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision"),
-        "PreCompact": AnswerForm("stop"),
-        "PostCompact": AnswerForm("stop"),
+        "SubagentStop": AnswerForm("decision", go_on=True),
+        "PreCompact": AnswerForm("stop", go_on=True),
+        "PostCompact": AnswerForm("stop", go_on=True),
     },
     "gemini": {
         "BeforeTool": AnswerForm("deny", "tool_input", ask=True, context=True),
         "AfterTool": AnswerForm("deny", "reason", context=True),
         "BeforeAgent": AnswerForm("deny", context=True),
-        "AfterAgent": AnswerForm("deny"),
+        "AfterAgent": AnswerForm("deny", go_on=True),
         "BeforeModel": AnswerForm("deny", "llm_request"),
         "AfterModel": AnswerForm("deny", "llm_response"),
         "BeforeToolSelection": AnswerForm(),
@@ -109,12 +110,12 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
         "UserPromptSubmit": AnswerForm("decision", context=True),
         "UserPromptExpansion": AnswerForm("decision", context=True),
         "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision"),
+        "Stop": AnswerForm("decision", go_on=True),
         "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision"),
+        "SubagentStop": AnswerForm("decision", go_on=True),
         "Notification": AnswerForm(context=True),
         "TodoCreated": AnswerForm("decision"),
-        "TodoCompleted": AnswerForm("decision"),
+        "TodoCompleted": AnswerForm("decision", go_on=True),
     },
 }
 """The answers each caller accepts at each event; at any other event it reads none."""
@@ -154,14 +155,43 @@ def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = No
     return _AnswerWriter(outcome, event, as_, form, native).whole()
 
 
+def fails_closed(event: str, as_: str) -> bool:
+    """True if a client must refuse at this event where hookline cannot be asked."""
+    form = FORMS[as_].get(event, _NO_ANSWER)
+    return form.refuse is not None and not form.go_on
+
+
+def refuses(event: str, as_: str = "claude") -> bool:
+    """True if a guard that broke, and trouble of our own, is a refusal at this event: it fails closed and is no end.
+
+    At an end the thing has happened, and `on_error` says what becomes of its output.
+    An event of another client counts as there; one that nobody knows, if its name is that of something about to begin.
+    """
+    theirs = _caller_of(event, as_)
+    if theirs is not None:
+        point = CALLERS[theirs][event]
+        return fails_closed(event, theirs) and (point is None or point.is_start)
+    lower = event.lower()
+    if not event.isidentifier() or lower.startswith(("pre", "before")):
+        return True
+    from difflib import get_close_matches  # only for an event that nobody knows
+
+    gates = [name.lower() for caller, forms in FORMS.items() for name in forms if refuses(name, caller)]
+    return not lower.startswith(("post", "after")) and bool(get_close_matches(lower, gates, n=1, cutoff=0.8))
+
+
+def _caller_of(event: str, as_: str) -> str | None:
+    """The caller if it has the event, else the first other that has it; None if nobody knows it."""
+    return next((caller for caller in (as_, *CALLERS) if event in CALLERS[caller]), None)
+
+
 def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
     """The answer to an error of our own (a missing or broken file): a refusal where there can be one, else exit code 1.
 
     To a caller that is not the one it was taken for, it is exit code 2, and the refusal in its own words.
     """
-    theirs = next((caller for caller in (as_, *CALLERS) if event in CALLERS[caller]), as_)
-    known = event in CALLERS[theirs]
-    if not refuses(event, as_) or (known and FORMS[theirs].get(event, _NO_ANSWER).refuse is None):
+    theirs = _caller_of(event, as_) or as_
+    if not refuses(event, as_):
         return CallerAnswer(1, "", f"hookline: {message}\n")
     told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
     said = answer(Outcome(HookAction.BLOCK, reasons=(told,)), event, theirs)

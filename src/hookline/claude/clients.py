@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hookline.claude.answer import FORMS
+from hookline.claude.answer import fails_closed
 from hookline.claude.events import CALLERS, point_of
 from hookline.engine.point import Point, Scope
 from hookline.errors import UsageError
@@ -26,19 +26,6 @@ _MORE = 30.0
 _EARLIER = 10
 # No variable has a name: Gemini CLI and Qwen Code fill in those of their own environment. $0 is the advice.
 _OR_REFUSED = '"$@" && exit 0; set -- $?; [ $1 -eq 2 ] || echo "hookline could not be asked: exit code $1; $0" >&2; exit 2'
-GO_ON = frozenset(
-    [
-        "Stop",
-        "SubagentStop",
-        "AfterAgent",
-        "TaskCompleted",
-        "TodoCompleted",
-        "TeammateIdle",
-        "PreCompact",
-        "PostCompact",
-    ]
-)
-"""Events at which a refusal means "go on working", or leaves the client stuck."""
 
 
 class Place(StrEnum):
@@ -241,12 +228,6 @@ def asked_by(command: str) -> list[str]:
     except ValueError:
         return []
     return words[4:] if words[2:3] == [_OR_REFUSED] else []
-
-
-def fails_closed(event: str, caller: str) -> bool:
-    """True if a client must refuse at this event where hookline cannot be asked."""
-    form = FORMS[caller].get(event)
-    return form is not None and form.refuse is not None and event not in GO_ON
 
 
 def limit_of(hooks: Iterable[Limited]) -> int:

@@ -17,8 +17,6 @@ class ClaudeEvent(NamedTuple):
 
     `refusal` is the effect of a refusal: `block` refuses, `end` stops the run, `show` only informs the user.
     `text` is the use of plain output: `context` goes to the model, `path` is the answer, else it is a log.
-    `gate`: something is about to happen that a refusal prevents, so a guard that broke refuses. It is not set where a
-    refusal means "go on working" or strands the client (`Stop`, `PreCompact`, ...).
     """
 
     point: Point | None = None
@@ -27,14 +25,13 @@ class ClaudeEvent(NamedTuple):
     refusal: str = "show"
     text: str = "log"
     timeout: float = 600.0
-    gate: bool = False
 
 
 _PERMISSION = ("permissionDecision", "permissionDecisionReason")
 
 EVENTS: Mapping[str, ClaudeEvent] = {
     "PreToolUse": ClaudeEvent(
-        Point.TOOL_START, "tool_name", (*_PERMISSION, "updatedInput", "additionalContext"), "block", gate=True
+        Point.TOOL_START, "tool_name", (*_PERMISSION, "updatedInput", "additionalContext"), "block"
     ),
     "PostToolUse": ClaudeEvent(
         Point.TOOL_END,
@@ -44,7 +41,7 @@ EVENTS: Mapping[str, ClaudeEvent] = {
     ),
     "PostToolUseFailure": ClaudeEvent(Point.TOOL_END, "tool_name", ("additionalContext",), "block"),
     "PostToolBatch": ClaudeEvent(reads=("additionalContext",), refusal="end"),
-    "PermissionRequest": ClaudeEvent(None, "tool_name", ("decision",), "block", gate=True),
+    "PermissionRequest": ClaudeEvent(None, "tool_name", ("decision",), "block"),
     "PermissionDenied": ClaudeEvent(None, "tool_name", ("retry",)),
     "UserPromptSubmit": ClaudeEvent(
         Point.AGENT_START,
@@ -53,10 +50,9 @@ EVENTS: Mapping[str, ClaudeEvent] = {
         "block",
         "context",
         30.0,
-        gate=True,
     ),
     "UserPromptExpansion": ClaudeEvent(
-        None, "command_name", ("additionalContext", "suppressOriginalPrompt"), "block", "context", gate=True
+        None, "command_name", ("additionalContext", "suppressOriginalPrompt"), "block", "context"
     ),
     "MessageDisplay": ClaudeEvent(reads=("displayContent",), timeout=10.0),
     "SessionStart": ClaudeEvent(
@@ -64,30 +60,29 @@ EVENTS: Mapping[str, ClaudeEvent] = {
         "source",
         ("additionalContext", "initialUserMessage", "sessionTitle", "watchPaths", "reloadSkills"),
         text="context",
-        gate=True,
     ),
     "SessionEnd": ClaudeEvent(Point.SESSION_END, "reason", timeout=1.5),
     "Setup": ClaudeEvent(None, "trigger", ("additionalContext",)),
     "Stop": ClaudeEvent(Point.AGENT_END, None, ("additionalContext",), "block"),
     "StopFailure": ClaudeEvent(None, "error"),
-    "SubagentStart": ClaudeEvent(Point.AGENT_START, "agent_type", ("additionalContext",), gate=True),
+    "SubagentStart": ClaudeEvent(Point.AGENT_START, "agent_type", ("additionalContext",)),
     "SubagentStop": ClaudeEvent(Point.AGENT_END, "agent_type", ("additionalContext",), "block"),
     "PreCompact": ClaudeEvent(None, "trigger", (), "block"),
     "PostCompact": ClaudeEvent(None, "trigger"),
-    "PreModelSwitch": ClaudeEvent(None, "to_model", _PERMISSION, "block", timeout=30.0, gate=True),
+    "PreModelSwitch": ClaudeEvent(None, "to_model", _PERMISSION, "block", timeout=30.0),
     "PostModelSwitch": ClaudeEvent(None, "to_model", ("additionalContext",), timeout=30.0),
     "Notification": ClaudeEvent(None, "notification_type", ("additionalContext",)),
-    "Elicitation": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block", gate=True),
-    "ElicitationResult": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block", gate=True),
-    "TaskCreated": ClaudeEvent(refusal="block", gate=True),
+    "Elicitation": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block"),
+    "ElicitationResult": ClaudeEvent(None, "mcp_server_name", ("action", "content"), "block"),
+    "TaskCreated": ClaudeEvent(refusal="block"),
     "TaskCompleted": ClaudeEvent(refusal="block"),
     "TeammateIdle": ClaudeEvent(refusal="block"),
-    "ConfigChange": ClaudeEvent(None, "source", (), "block", gate=True),
+    "ConfigChange": ClaudeEvent(None, "source", (), "block"),
     "InstructionsLoaded": ClaudeEvent(None, "load_reason"),
     "CwdChanged": ClaudeEvent(reads=("watchPaths",)),
     "FileChanged": ClaudeEvent(None, "file_path", ("watchPaths",)),
     "DirectoryAdded": ClaudeEvent(None, "source"),
-    "WorktreeCreate": ClaudeEvent(reads=("worktreePath",), refusal="end", text="path", gate=True),
+    "WorktreeCreate": ClaudeEvent(reads=("worktreePath",), refusal="end", text="path"),
     "WorktreeRemove": ClaudeEvent(),
 }
 """All 33 events of Claude Code 2.1."""
@@ -198,24 +193,6 @@ def event_of(facts: Facts) -> str:
             f"Claude Code has no event for {point}; its events stand at {', '.join(sorted(NAMES))}"
         )
     return NAMES[point]
-
-
-def refuses(event: str, as_: str = "claude") -> bool:
-    """True if a guard that broke, and trouble of our own, is a refusal at this event.
-
-    An event of another client counts as there; one that nobody knows, if its name is that of something about to begin.
-    """
-    for names in (CALLERS[as_], *CALLERS.values()):
-        if event in names:
-            point = names[event]
-            return EVENTS[event].gate if event in EVENTS else point is not None and point.is_start
-    lower = event.lower()
-    if not event.isidentifier() or lower.startswith(("pre", "before")):
-        return True
-    from difflib import get_close_matches  # only for an event that nobody knows
-
-    gates = [name.lower() for name, known in EVENTS.items() if known.gate]
-    return not lower.startswith(("post", "after")) and bool(get_close_matches(lower, gates, n=1, cutoff=0.8))
 
 
 def known_caller(as_: str) -> Mapping[str, Point | None]:

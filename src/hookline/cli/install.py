@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.clients import CLIENTS, Client, Place, client_named, fails_closed
+from hookline.claude.answer import fails_closed
+from hookline.claude.clients import CLIENTS, Client, Place, client_named
 from hookline.claude.codex_trust import forget, trust
 from hookline.claude.entries import (
     Handler,

@@ -32,6 +32,7 @@ OWN_GUARDS = "hookline.guards"
 _MADE_BY = (
     "hookfile/attach.py",
     "hookfile/compiler.py",
+    "claude/answer.py",
     "claude/events.py",
     "claude/matchers.py",
     "claude/settings.py",

@@ -7,7 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import CALLERS, refuses
+from hookline.claude.answer import refuses
+from hookline.claude.events import CALLERS
 from hookline.engine.hook import DEFAULT_TIMEOUT, WITHHOLDS, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, meant
