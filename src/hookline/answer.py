@@ -146,7 +146,9 @@ def _options(words: list[str]) -> _Asked:
     # For the service: the digests of each --file by path, as JSON. Where one differs, the file must be approved.
     parser.add_argument("--content", dest="contents", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
-        "--once", action="store_true", help="say nothing about a tool call that another entry has answered"
+        "--once",
+        action="store_true",
+        help="say nothing where another entry was asked at the same time and has answered",
     )
     parser.add_argument("--within", type=int, default=0, help="the seconds after which this process is ended")
     return _Asked(**vars(parser.parse_args(words)))
@@ -197,11 +199,13 @@ def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
 
 
 async def _answered(asked: _Asked, event: ForeignEvent) -> CallerAnswer:
+    from hookline.hookfile.attach import each_once
     from hookline.runners.local import LocalRunner
 
     runner = LocalRunner()
     try:
-        hooks = [hook for file in _files(asked, event.payload) for hook in _loaded(file, runner)]
+        files = _files(asked, event.payload)
+        hooks, _ = each_once(hook for file in files for hook in _loaded(file, runner))
         unknown = _unknown(event, hooks)
         if unknown is not None and refuses(event.name, event.caller):
             raise UsageError(unknown)
@@ -245,7 +249,9 @@ def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
     copies = [_rows(file) for file in _files(asked, payload)]
     if None in copies:
         return None
-    rows = [row for copy in copies for row in copy or ()]
+    rows = _each_once([row for copy in copies for row in copy or ()])
+    if rows is None:
+        return None
     event = _event(payload, name, asked.caller)
     point = event.context.facts.point
     standing = [row for row in rows if point in row.points and row.mode != "off"]
@@ -279,6 +285,14 @@ def _rows(file: Path) -> list[Row] | None:
     rows = copy_of(file, content, os.environ)
     last_word = is_machine(file)
     return None if rows is None else [SimpleNamespace(**row, last_word=last_word) for row in rows]
+
+
+def _each_once(rows: list[Row]) -> list[Row] | None:
+    """The rows without those of the same hook in a later file; None where its match is another there."""
+    found: dict[Any, Row] = {}
+    if any(found.setdefault(row.same or id(row), row).match != row.match for row in rows):
+        return None
+    return list(found.values())
 
 
 async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> CallerAnswer:

@@ -26,7 +26,7 @@ case "$(cat)" in *hookline.yaml*) exit 2;; esac
 HOOKS = """
 hooks:
   - name: mine
-    on: [tool.start, tool.end]
+    on: [tool.start, tool.end, agent.start, agent.end]
     python: mine.py:mine
 """
 THEIRS = '{\n\t"hooks": {\n\t\t"%s": [{"hooks": [{"type": "command", "command": "lint"}]}]\n\t}\n}\n'
@@ -149,7 +149,13 @@ class Home:
         tool = next(tool for tool, each in TOOLS[client.caller].items() if each.kind == "shell")
         call = {"session_id": "s", "cwd": str(self.folder), "tool_name": tool, "tool_use_id": "t1"}
         return json.dumps(
-            {**call, "hook_event_name": event_at(name, point), "tool_input": {"command": "touch written"}}
+            {
+                **call,
+                "prompt_id": "p1",
+                "prompt": "x",
+                "hook_event_name": event_at(name, point),
+                "tool_input": {"command": "touch written"},
+            }
         )
 
 
@@ -409,18 +415,30 @@ def test_wider_settings_are_written_although_the_project_has_an_entry(home):
     assert home.told("install", "gemini", "--user")["added"], "other projects have none"
 
 
+WAITS = """
+import os
+
+def mine(ctx, c):
+    open('runs', 'a').write('x')
+    if os.path.exists('go'):
+        open('begun', 'w').close()
+        open('go').read()
+"""
+
+
 @pytest.mark.parametrize("killed", [False, True])
-def test_two_entries_that_are_asked_about_one_call_run_the_hooks_once(home, killed):
+@pytest.mark.parametrize("point", [Point.TOOL_START, Point.AGENT_START, Point.AGENT_END])
+def test_two_entries_that_are_asked_about_one_event_run_the_hooks_once(home, killed, point):
     home.said("install", "claude-code", "--local")
-    home.hooks(
-        "def mine(ctx, c):\n    open('runs', 'a').write('x')\n    open('begun', 'w').close()\n    open('go').read()\n"
-    )
+    home.hooks(WAITS)
+    command, event = home.command("claude-code", Place.LOCAL, point), home.event("claude-code", point)
+    # The same ids as in what follows: an agent that may not stop yet, a model that numbers its calls anew.
+    home.calls("claude-code", command, event).communicate()
     for name in ("begun", "go"):
         os.mkfifo(home.folder / name)
-    command = home.command("claude-code", Place.LOCAL)
-    first = home.calls("claude-code", command, start_new_session=True)
+    first = home.calls("claude-code", command, event, start_new_session=True)
     open(home.folder / "begun").close()  # the hook runs
-    second = home.calls("claude-code", command)
+    second = home.calls("claude-code", command, event)
     lock = f":{(home.folder / 'home' / 'answers.lock').stat().st_ino} "
     while not any("->" in line and lock in line for line in Path("/proc/locks").read_text().splitlines()):
         assert second.poll() is None, "it must wait for the first one"
@@ -431,7 +449,7 @@ def test_two_entries_that_are_asked_about_one_call_run_the_hooks_once(home, kill
     for process, code in ((first, -signal.SIGKILL if killed else 0), (second, 0)):
         process.communicate()
         assert process.returncode == code
-    assert (home.folder / "runs").read_text() == ("xx" if killed else "x")
+    assert (home.folder / "runs").read_text() == ("xxx" if killed else "xx")
 
 
 @everyone

@@ -28,6 +28,9 @@ def no_touch(ctx, c):
 def touch(ctx, c):
     return HookResult.continue_with(modified_payload={"command": "touch made"})
 
+def push(ctx, c):
+    return HookResult.continue_with(modified_payload={"command": "git push --force"})
+
 def say_yes(ctx, c):
     return HookResult.allow("sure")
 """
@@ -326,6 +329,58 @@ def test_a_machines_file_cannot_be_loosened_from_below(machine, entry):
     for _ in range(2):  # the second time by the compiled copies
         done = machine("answer", "--file", "lower.yaml", stdin=json.dumps(event))
         assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny", done.stderr
+
+
+READY = """
+hooks:
+  - {name: NAME, on: tool.start, match: 'kind:shell', python: 'hookline.guards:no_force_push'}
+  - {name: asks, on: tool.start, python: 'hookline.guards:protect_hookline'OPTIONS}
+  - {name: changes, on: tool.start, match: 'kind:shell', when: {input.command: ls}, python: 'guard.py:push'}
+"""
+
+
+@pytest.fixture
+def everywhere(machine):
+    """The same ready guards in the files of the machine, the user and the project; the last two change a call."""
+    folder = machine.project.folder
+    for place in ("machine", "config/hookline", "."):
+        text = READY.replace("NAME", place.strip("./")[:4] or "guard").replace("OPTIONS", "")
+        write(folder / place, text.partition("  - {name: changes")[0] if place == "machine" else text)
+    approve(folder / "hookline.yaml", machine.project.environ)
+    return machine
+
+
+def calls(hookline, run="last"):
+    records = map(json.loads, hookline("runs", run, "--json").stdout.splitlines())
+    return [each["hook"] for each in records if each["record"] == "called"]
+
+
+def test_a_ready_guard_of_several_files_runs_once_from_the_highest(everywhere):
+    folder = everywhere.project.folder
+    for session in ("first", "by the compiled copies"):
+        event = {**EVENT, "session_id": session, "cwd": str(folder)}
+        asks = json.dumps({**event, "tool_input": {"command": "echo > hookline.yaml"}})
+        done = everywhere("answer", stdin=asks)
+        said = json.loads(done.stdout)["hookSpecificOutput"]
+        assert said["permissionDecision"] == "ask", done.stderr
+        assert said["permissionDecisionReason"].count("protect hookline") == 1
+        assert calls(everywhere, f"claude-{session}") == ["mach", "asks"]
+        changed = json.dumps({**event, "session_id": f"{session} 2", "tool_input": {"command": "ls"}})
+        said = json.loads(everywhere("answer", stdin=changed).stdout)["hookSpecificOutput"]
+        assert said["permissionDecision"] == "deny", "the machine's is asked again after the change"
+    (folder / "below" / "coder.py").write_text(CODER.replace("touch made", "true"))
+    done = everywhere(*RUN)
+    assert calls(everywhere) == ["mach", "asks"]
+    assert f"in two files, and run once: mach ({folder}/machine/hookline.yaml:3" in done.stderr
+
+
+def test_a_ready_guard_with_other_settings_is_another_hook(everywhere):
+    folder = everywhere.project.folder
+    text = READY.replace("NAME", "mine").replace("OPTIONS", ", timeout: 5")
+    approve(write(folder, text), everywhere.project.environ)
+    event = {**EVENT, "cwd": str(folder), "tool_input": {"command": "true"}}
+    everywhere("answer", stdin=json.dumps(event))
+    assert calls(everywhere, "claude-s") == ["mach", "asks", "asks"]
 
 
 def test_a_machines_file_or_list_that_others_can_write_is_refused(machine):

@@ -107,13 +107,14 @@ class Client(NamedTuple):
         words = [*program(place), "answer", event]
         if self.caller != "claude":
             words += ["--as", self.caller]
+        words.append("--once")
         handler: dict[str, Any] = {
             "type": "command",
             "command": shlex.join(words),
             "timeout": limit * self.ticks,
         }
         if fails_closed(event, self.caller):
-            words += ["--once", "--within", str(limit - _EARLIER)]
+            words += ["--within", str(limit - _EARLIER)]
             handler["command"] = or_refused(words, self._advice(place))
             if self.on_failure:
                 handler["onFailure"] = "block"

@@ -1,14 +1,14 @@
-"""One answer for one call: a client may have an entry of hookline in several settings files, and asks them together."""
+"""One answer for one event: a client may have an entry of hookline in several settings files, and asks them together."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from fcntl import LOCK_EX, LOCK_NB, lockf
 from typing import TYPE_CHECKING
 
-from hookline.claude.scope import begun
-from hookline.engine.point import Point
+from hookline.claude.scope import begun, has_own_id
 from hookline.engine.record import Called, Decided
 from hookline.hookfile.trust import digest
 from hookline.journal import default_path, open_journal
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 
 def answered_elsewhere(facts: Facts, event: str, caller: str, files: Iterable[str]) -> bool:
-    """True if another process was asked about the same tool call at the same time, and has answered.
+    """True if another process was asked about the same call, prompt or end at the same time, and has answered.
 
     The first takes a lock for as long as it lives; whoever finds it taken waits, and then goes by the record: one that
-    was killed has left none.
+    was killed has left none. An id alone is not enough, for a model may give the same one to its next call: a record
+    from before this process began is of another call, or of the last time that the agent would have stopped.
     """
-    if not facts.call_id or facts.point not in (Point.TOOL_START, Point.TOOL_END):
+    if not has_own_id(facts):
         return False
-    start = begun(facts, event, caller, None)
+    began, start = time.time(), begun(facts, event, caller, None)
     about = "\0".join([start.run_id, start.scope_id, event, *files])
     place = int(digest([about.encode()])[:15], 16)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -38,6 +39,7 @@ def answered_elsewhere(facts: Facts, event: str, caller: str, files: Iterable[st
     with open_journal() as journal:
         kept = journal.records(start.run_id)
     return any(
-        isinstance(each, Called | Decided) and (each.scope_id, each.point) == (start.scope_id, facts.point)
+        (each.scope_id, each.point) == (start.scope_id, facts.point) and each.at >= began
         for each in kept
+        if isinstance(each, Decided) or (isinstance(each, Called) and each.last)
     )

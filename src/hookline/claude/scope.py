@@ -29,7 +29,7 @@ _IDS = {Scope.AGENT: ("agent_id", "prompt_id", "turn_id"), Scope.MODEL: ("turn_i
 _UNIQUE = (Scope.TOOL, Scope.AGENT)
 """Scopes whose ids name no second one."""
 _REFUSED = {HookAction.ANSWER: Status.ANSWERED, HookAction.SKIP: Status.SKIPPED}
-# What Gemini CLI writes below the output of a command, besides the line with its exit code.
+# Lines of Gemini CLI below the output of a command, besides the one with its exit code.
 _BELOW_EXIT_CODE = (
     "Signal: ",
     "Background PIDs: ",
@@ -49,7 +49,7 @@ def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
         scope_id = storable(f"{event}-{time.time_ns():x}")
         return Begun(run_id, scope_id, None, Scope.SESSION, event, time.time(), payload, about)
     scope = point.scope
-    if not point.is_start or (scope in _UNIQUE and _own_id(facts, scope)):
+    if not point.is_start or has_own_id(facts):
         about["joins"] = True
     name = facts.current_tool if scope is Scope.TOOL else facts.agent
     return Begun(
@@ -142,6 +142,12 @@ def _scope_id(facts: Facts, scope: Scope, payload: Any) -> str:
         text = json.dumps(payload, sort_keys=True, default=str)
         own = f"{facts.current_tool}-{digest([text.encode('utf-8', 'backslashreplace')])[:16]}"
     return storable(f"{own or 'main'}-{scope}")
+
+
+def has_own_id(facts: Facts) -> bool:
+    """True if the client has named this tool call or agent by an id that it gives to no second one."""
+    point = facts.point
+    return isinstance(point, Point) and point.scope in _UNIQUE and bool(_own_id(facts, point.scope))
 
 
 def _own_id(facts: Facts, scope: Scope) -> str:

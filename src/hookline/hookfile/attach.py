@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from hookline.errors import FileError, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
+from hookline.hookfile.compiler import OWN_GUARDS
 from hookline.hookfile.importer import function_of, imported
 from hookline.hookfile.scripts import missing_command, script_fault
 from hookline.hookfile.sources import is_machine
@@ -125,29 +127,42 @@ def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
             warn(str(each))
         if not file.endswith(".json"):
             refuse_mistakes(file, len(loaded.problems))
-        for hook in loaded.hooks:
-            first = next((other for other in found if hook.same and other.same == hook.same), None)
-            twin = first or next((other for other in found if other.name == hook.name), None)
-            if twin is not None:
-                times = "twice" if first is None else "once"
-                warn(f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs {times}")
-            if first is None:
-                found.append(hook)
-            else:
-                found[found.index(first)] = _together(first, hook)
-    return found
+        found += loaded.hooks
+    once, twins = each_once(found)
+    if twins:
+        warn(f"in two files, and run once: {', '.join(twins)}")
+    for number, hook in enumerate(once):
+        twin = next((other for other in once[:number] if other.name == hook.name), None)
+        if twin is not None:
+            warn(f"hook {hook.name} is in {twin.source} and in {hook.source}; it runs twice")
+    return once
+
+
+def each_once(hooks: Iterable[Hook]) -> tuple[list[Hook], list[str]]:
+    """The hooks without those that are the same as an earlier one, whose source counts for more; and who they were."""
+    found: list[Hook] = []
+    twins: list[str] = []
+    for hook in hooks:
+        first = next((other for other in found if hook.same and other.same == hook.same), None)
+        if first is None:
+            found.append(hook)
+        else:
+            found[found.index(first)] = _together(first, hook)
+            twins.append(f"{first.name} ({first.source}, {hook.source})")
+    return found, twins
 
 
 def _together(first: Hook, other: Hook) -> Hook:
     """The same hook of two files as one: for all that either is for, and as strict as the stricter."""
     strictest = OnError.BLOCK if OnError.BLOCK in (first.on_error, other.on_error) else first.on_error
+    if first.match_text == other.match_text:
+        return replace(first, on_error=strictest)
     matchers = [hook.match for hook in (first, other) if hook.match is not None]
-    text = first.match_text if first.match_text == other.match_text else None
 
     def match(facts: Facts) -> bool:
         return any(each(facts) for each in matchers)
 
-    return replace(first, match=match, match_text=text, on_error=strictest)
+    return replace(first, match=match, match_text=None, on_error=strictest)
 
 
 def attached(file: Path, runner: Runner) -> Attached:
@@ -252,14 +267,19 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
         on_error=declared.on_error,
         source=declared.source,
         defaults=_CLAUDE_DEFAULTS if foreign else {**native.DEFAULTS, **masks},
-        same=_identity(declared) if foreign else None,
+        same=_identity(declared),
     )
 
 
-def _identity(declared: HookDeclaration) -> str:
-    from hookline.claude.settings import identity
+def _identity(declared: HookDeclaration) -> str | None:
+    """The same text for the same hook: a command of a client's settings, or a ready guard with the same options."""
+    if "event" in declared.params:
+        from hookline.claude.settings import identity
 
-    return identity(declared)
+        return identity(declared)
+    if not declared.params.get("module", "").startswith(OWN_GUARDS):
+        return None
+    return json.dumps(plain(replace(declared, name="", source="")), sort_keys=True)
 
 
 def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:

@@ -125,6 +125,7 @@ def _row(declared: HookDeclaration, hook: Hook) -> Json:
         "timeout": declared.timeout,
         "inline": not hook.limits_itself,
         "source": declared.source,
+        "same": hook.same,
         "follows": {str(point): str(settled_on_error(hook, point)) for point in hook.points},
     }
 
