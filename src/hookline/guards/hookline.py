@@ -203,7 +203,7 @@ def _in_shell(
                 yield f"{name} may change {found}"
         first = each.command.words[0].program
         fed = each.command.fed and (name in SHELLS or _INTERPRETER.fullmatch(name) or first == "xargs")
-        # What it is fed is written somewhere in the text.
+        # The input of a shell, an interpreter or xargs may be any part of the text.
         if fed and (found := protected.mentioned(whole)):
             yield f"{first} may change {found}"
         elif fed and (own := _OWN_TEXT.search(whole)):

@@ -47,6 +47,7 @@ VARIABLES = ("TOOL_POLICY_ALLOW", "TOOL_POLICY_DENY")
 """The variables in which the agent is given the names of tools."""
 _SYSTEM = ("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "HOME", "SHELL", "USER", "HOSTNAME", *VARIABLES)
 """Variables that a run under a policy may not set."""
+_NOT_ENFORCED = "is not enforced here"
 
 
 def bound(name: str) -> frozenset[str]:
@@ -229,14 +230,15 @@ def _sandbox_policy(_node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return {**inner, "sandbox": any(required)}
 
 
-def _not_enforced(node: Node) -> Any:
-    if node.value:
-        node.note("is not enforced here")
-    return UNSET
+def noted(message: str, *keys: str) -> dict[str, Key]:
+    """Keys that are known and have no effect here, which is told where they are given."""
 
+    def read(node: Node) -> Any:
+        if node.value:
+            node.note(message)
+        return UNSET
 
-def _unenforced(*keys: str) -> dict[str, Key]:
-    return dict.fromkeys(keys, Key(_not_enforced))
+    return dict.fromkeys(keys, Key(read))
 
 
 def _as_given(_node: Node, values: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +267,10 @@ POLICY = Table(
         ),
         "imagePolicy": _part({"allowedRegistries": Key(texts, field="registries")}),
         "lifecyclePolicy": _part(
-            {"deniedResources": Key(texts, field="denied_resources"), **_unenforced("maxRetryAttempts")}
+            {
+                "deniedResources": Key(texts, field="denied_resources"),
+                **noted(_NOT_ENFORCED, "maxRetryAttempts"),
+            }
         ),
         "sandboxPolicy": _part(
             {
@@ -277,12 +282,14 @@ POLICY = Table(
                         "allowedRuntimeClasses": Key(texts, field="runtime_classes"),
                     }
                 ),
-                **_unenforced("defaultImage", "maxCPU", "maxMemory", "allowHostMounts", "seccompProfile"),
+                **noted(
+                    _NOT_ENFORCED, "defaultImage", "maxCPU", "maxMemory", "allowHostMounts", "seccompProfile"
+                ),
             },
             _sandbox_policy,
         ),
-        **_unenforced("subagentPolicy", "featureGates", "networkPolicy", "modelPolicy"),
-        **_unenforced("skillPolicy", "harnessPolicy"),
+        **noted(_NOT_ENFORCED, "subagentPolicy", "featureGates", "networkPolicy", "modelPolicy"),
+        **noted(_NOT_ENFORCED, "skillPolicy", "harnessPolicy"),
     },
     {
         "tools": "; did you mean toolGating?",

@@ -14,7 +14,7 @@ from hookline.errors import FileError, meant
 from hookline.kube import objects
 from hookline.source import Wrong, load_all
 from hookline.sympozium import types
-from hookline.sympozium.policy import POLICY, POLICY_REF, VARIABLES, Policy, read_policy
+from hookline.sympozium.policy import POLICY, POLICY_REF, VARIABLES, Policy, noted, read_policy
 from hookline.sympozium.types import GROUP, IN_LIFECYCLE, Instance, ModelSpec, RunSpec, Sandbox, TaskSpec
 from hookline.table import (
     UNSET,
@@ -197,12 +197,6 @@ def _remark(node: Node) -> Any:
     return UNSET
 
 
-def _not_used(node: Node) -> Any:
-    if node.value:
-        node.note("is not used here")
-    return UNSET
-
-
 def _unheeded(*keys: str) -> dict[str, Key]:
     """Keys that are known and have no effect on one machine."""
     return dict.fromkeys(keys, Key(unread))
@@ -230,7 +224,7 @@ _MODEL = Table(
         "provider": Key(text),
         # Read by itself, after the others: it is not needed beside a modelRef.
         "model": Key(unread),
-        **dict.fromkeys(("providerHeadersSecretRef", "nodeSelector"), Key(_not_used)),
+        **noted("is not used here", "providerHeadersSecretRef", "nodeSelector"),
         "baseURL": Key(text, field="base_url"),
         "thinking": Key(word(*THINKING)),
         "authSecretRef": Key(text, field="auth_secret"),
@@ -250,7 +244,7 @@ _SANDBOX = Table(
         "runtimeClass": Key(text, field="runtime_class"),
         "runtimeClassName": Key(text, field="runtime_class"),
         "warmPoolRef": Key(text, field="warm_pool"),
-        "resources": Key(_not_used),
+        **noted("is not used here", "resources"),
     },
     unknown=refuse_slips,
 )
