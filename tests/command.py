@@ -47,10 +47,14 @@ agent = Agent(
 
 
 class Command:
-    """Runs `hookline ARGUMENTS` in a folder; `environ` is what the process is given besides."""
+    """Runs `hookline ARGUMENTS` in a folder; `environ` is what the process is given besides.
+
+    `machine` stands for `/etc/hookline` where it is set.
+    """
 
     def __init__(self, folder):
         self.folder = folder
+        self.machine = ""
         self.environ = {
             **os.environ,
             "HOOKLINE_HOME": str(folder / "home"),
@@ -60,11 +64,11 @@ class Command:
         self.environ.pop("FORCE_COLOR", None)
 
     def __call__(self, *arguments, stdin=""):
-        return forks.run(arguments, cwd=self.folder, env=self.environ, stdin=stdin)
+        return forks.run(arguments, cwd=self.folder, env=self.environ, stdin=stdin, machine=self.machine)
 
     def at_terminal(self, *arguments):
         """The same, called by a person at a terminal of their own."""
-        return forks.run(arguments, cwd=self.folder, env=self.environ, terminal=True)
+        return forks.run(arguments, cwd=self.folder, env=self.environ, terminal=True, machine=self.machine)
 
     def start(self, *arguments, **options):
         return subprocess.Popen(

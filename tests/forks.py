@@ -17,7 +17,7 @@ from hookline.hookfile.person import SIGNS
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import atexit, fcntl, gc, importlib, json, os, pkgutil, runpy, sys, termios, threading, time
+import atexit, fcntl, gc, importlib, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
 
 import hookline
 for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
@@ -65,6 +65,9 @@ if asked["terminal"]:
     os.dup2(terminal, 0)
 sys.argv[1:] = asked["words"]
 sys.path[0] = os.getcwd()
+if asked["machine"]:
+    from hookline.hookfile import trust
+    trust.MACHINE, trust.ROOT = pathlib.Path(asked["machine"]), os.getuid()
 if asked["deleted"]:
     os.rmdir(os.getcwd())
 try:
@@ -81,11 +84,11 @@ os._exit(code or 0)
 """
 
 
-def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), deleted=False):
+def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), deleted=False, machine=""):
     """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does.
 
     `streams` are other files for some of its streams, None for one that is closed. With `deleted` the folder is
-    deleted once it is the current one.
+    deleted once it is the current one. `machine` stands for `/etc/hookline`, as a folder of root's.
     """
     done = run_bytes(
         words,
@@ -95,22 +98,24 @@ def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(),
         terminal=terminal,
         streams=dict(streams),
         deleted=deleted,
+        machine=str(machine),
     )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
 
 
-def run_bytes(words, *, cwd, env, stdin=b"", terminal=False, streams=None, deleted=False):
+def run_bytes(words, *, cwd, env, stdin=b"", terminal=False, streams=None, **options):
     words = [str(word) for word in words]
     if terminal:
         env = {name: value for name, value in env.items() if name not in SIGNS}
     elif _for_python(env) != _for_python(os.environ):
         assert not streams
-        assert not deleted
+        assert not any(options.values())
         start = [sys.executable, "-m", "hookline", *words]
         return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
     try:
-        return _server().run(words, cwd, env, stdin, streams or {}, terminal=terminal, deleted=deleted)
+        options = {"deleted": False, "machine": "", **options}
+        return _server().run(words, cwd, env, stdin, streams or {}, terminal=terminal, **options)
     except BaseException:
         # What it says next belongs to this call.
         _server.cache_clear()

@@ -18,6 +18,7 @@ from hookline.claude.tools import TOOLS
 from hookline.cli.install import InstallOptions, install
 from hookline.engine.point import Point
 from hookline.errors import UsageError
+from tests.cli.test_sources import PROGRAM
 from tests.command import approve
 
 STUB = """#!/bin/sh
@@ -85,6 +86,7 @@ class Home:
         self.program.parent.mkdir()
         self.is_program(STUB)
         self.environ = hookline.environ
+        hookline.machine = self.folder / "etc" / "hookline"
         self.environ["PATH"] = f"{self.program.parent}:/usr/bin:/bin"
         self.environ["HOME"] = str(self.folder / "user")
         for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "QWEN_HOME", "SHELL"):
@@ -485,6 +487,81 @@ def test_install_for_a_user_writes_a_hook_file_once(home):
     assert (home.folder / "user" / ".claude" / "settings.json").exists()
     file.write_text("hooks: []\n")
     assert home.told("install", "qwen", "--user")["hook_file"] is None
+    assert file.read_text() == "hooks: []\n"
+
+
+OFF = {
+    "claude-code": lambda settings: settings.update(disableAllHooks=True),
+    "codex": lambda settings: settings["hooks"]["PreToolUse"][0]["hooks"][0].update(timeout=599),
+    "gemini": lambda settings: settings.update(hooksConfig={"enabled": False}),
+    "qwen": lambda settings: settings.update(disableAllHooks=True),
+}
+
+
+@everyone
+def test_install_says_where_a_client_asks_no_hook_and_check_finds_it(home, name):
+    file = home.file(name)
+    assert f"its calls go on then: hookline check {file} finds it" in " ".join(
+        home.said("install", name).split()
+    )
+    before = home.said("check", str(file))
+    assert "warning" not in before
+    settings = json.loads(file.read_text())
+    OFF[name](settings)
+    file.write_text(json.dumps(settings))
+    told = json.loads(home.said("check", str(file), "--json"))["problems"]
+    word = "leaves it out" if name == "codex" else "no hook here runs"
+    assert [word in each["message"] for each in told] == [True]
+    assert home.hookline("check", str(file), "--strict").returncode == 2
+    if name == "codex":
+        home.said("install", "codex")
+        assert home.said("check", str(file)) == before
+
+
+def test_an_entry_that_codex_was_never_told_to_trust_is_found(home):
+    file, mine = home.file("codex"), {"type": "command", "command": "true", "timeout": 5}
+    file.parent.mkdir()
+    file.write_text(json.dumps({"hooks": {"Stop": [{"matcher": "x", "hooks": [mine]}]}}))
+    assert "leaves it out" in home.said("check", str(file))
+    config = home.folder / "user" / ".codex" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[hooks.state."{file.resolve()}:stop:0:0"]\ntrusted_hash = "of another kind"\n')
+    assert "leaves it out" not in home.said("check", str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes managed settings")
+def test_install_for_a_machine_writes_its_hook_file_and_uninstall_takes_it_away(home):
+    etc, file = home.folder / "etc", home.hookline.machine / "hookline.yaml"
+    home.environ["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(etc / "gemini.json")
+    home.environ["QWEN_CODE_SYSTEM_SETTINGS_PATH"] = str(etc / "qwen.json")
+    words = [sys.executable, "-c", PROGRAM, home.hookline.machine, "install", "gemini", "--managed", "--json"]
+    done = subprocess.run(
+        words, cwd=home.folder, env=home.environ, umask=0o002, capture_output=True, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["hook_file"] == str(file)
+    call = {**json.loads(home.event("gemini")), "tool_input": {"command": "echo > hookline.yaml"}}
+    said = home.hookline("answer", "--as", "gemini", stdin=json.dumps(call)).stdout
+    assert json.loads(said)["decision"] == "ask", "nobody but root can write it, so it holds"
+    assert home.told("install", "qwen", "--managed")["hook_file"] is None
+    assert home.told("uninstall", "gemini", "--managed")["hook_file"] is None
+    assert file.exists(), "the other client needs it"
+    assert home.told("uninstall", "qwen", "--managed")["hook_file"] == str(file)
+    assert not any(etc.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes managed settings")
+@pytest.mark.parametrize("place", ["user", "managed"])
+def test_a_hook_file_of_your_own_stays(home, place):
+    home.environ["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(home.folder / "etc" / "gemini.json")
+    folder = home.hookline.machine if place == "managed" else home.folder / "user" / ".config" / "hookline"
+    file = folder / "hookline.yaml"
+    home.said("install", "gemini", f"--{place}")
+    file.write_text("hooks: []\n")
+    assert f"{file} stays" in "".join(home.said("uninstall", "gemini", f"--{place}").splitlines())
+    assert file.read_text() == "hooks: []\n"
+    home.said("install", "gemini", f"--{place}")
+    home.said("uninstall", "gemini", f"--{place}")
     assert file.read_text() == "hooks: []\n"
 
 

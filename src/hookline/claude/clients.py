@@ -54,6 +54,7 @@ class Client(NamedTuple):
 
     `ticks` is its unit of limits in a second, `session_end` the most seconds that it waits for hooks at its end. `home` is its folder in the user's home, or the variable that names another. `managed` is root's file, or the
     variable that names another. `shell` is how it starts the command of an entry; `$SHELL` stands for the user's.
+    `off` is where it asks no hook and its calls go on, which `hookline check` finds in its settings.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Client(NamedTuple):
     shell: tuple[str, ...]
     project_variable: str
     trust: str
+    off: str
 
     def file(self, place: Place, project: Path, environ: Mapping[str, str]) -> Path | None:
         """The settings file of a place; None if the client has none there."""
@@ -85,6 +87,10 @@ class Client(NamedTuple):
     def user_folder(self, environ: Mapping[str, str]) -> Path:
         named = environ.get(self.home)
         return Path(named) if named else Path(environ.get("HOME") or Path.home()) / self.folder
+
+    def config(self, environ: Mapping[str, str]) -> Path:
+        """The file in which Codex keeps its trust in hooks."""
+        return self.user_folder(environ) / "config.toml"
 
     def events(self, points: Iterable[Point | str]) -> list[str]:
         """The events to subscribe to, given the points at which hooks stand.
@@ -148,6 +154,7 @@ CLIENTS: Mapping[str, Client] = {
             shell=("/bin/sh", "-c"),
             project_variable="CLAUDE_PROJECT_DIR",
             trust="",
+            off="asks no hook where disableAllHooks is set",
         ),
         Client(
             name="codex",
@@ -165,6 +172,7 @@ CLIENTS: Mapping[str, Client] = {
             shell=("$SHELL", "-c"),
             project_variable="",
             trust="Codex reads this file only in a folder that you trust; it asks when it starts there",
+            off="leaves out an entry that was changed or misspelt after it was trusted",
         ),
         Client(
             name="gemini",
@@ -182,6 +190,7 @@ CLIENTS: Mapping[str, Client] = {
             shell=("bash", "-c"),
             project_variable="GEMINI_PROJECT_DIR",
             trust="Gemini CLI reads this file only in a folder that you trust, if folder trust is on",
+            off="asks no hook where hooksConfig.enabled is false",
         ),
         Client(
             name="qwen",
@@ -200,6 +209,7 @@ CLIENTS: Mapping[str, Client] = {
             shell=("bash", "-c"),
             project_variable="QWEN_PROJECT_DIR",
             trust="Qwen Code reads this file only in a folder that you trust, if folder trust is on",
+            off="asks no hook where disableAllHooks is set",
         ),
     )
 }

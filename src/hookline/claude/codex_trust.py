@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from hookline.claude.entries import (
     Entry,
@@ -26,10 +27,7 @@ _ABOUT = ":trust"
 def trust(settings: Settings, config: Path) -> bool:
     """Have Codex trust the entries of hookline in a file; False if it does already."""
     file = settings.file.resolve()
-    tables = [
-        _table(f"{file}:{_snake(each.event)}:{each.group}:{each.position}", each)
-        for each in settings.entries()
-    ]
+    tables = [_table(_key(file, each), each) for each in settings.entries()]
     before = read_text(config)
     text = before or ""
     if all(table in text for _, table in tables):
@@ -50,11 +48,24 @@ def forget(settings: Settings, config: Path) -> None:
     if text is None:
         return
     note = note_of(file, _ABOUT)
-    keys = [f"{file}:{_snake(each.event)}:{each.group}:{each.position}" for each in settings.entries()]
+    keys = [_key(file, each) for each in settings.entries()]
     left = _without(text, str(note.get("text", "")), keys)
     if left != text:
         put_back(config, left if left or not note.get("made_file") else None, note)
     keep_note(file, None, _ABOUT)
+
+
+def is_trusted(config: Path, file: Path, entry: Entry) -> bool:
+    """True if Codex runs this entry of a file; another one that stands in its place is left out."""
+    try:
+        hooks: Any = tomllib.loads(read_text(config) or "").get("hooks", {})
+        known = hooks.get("state", {}).get(_key(file.resolve(), entry), {})
+        # How it hashes an entry of another kind is not known here.
+        own = set(entry.handler) == {"type", "command", "timeout"}
+        right = hash_of(entry.event, entry.handler) if own else known["trusted_hash"]
+        return known.get("enabled") is not False and known["trusted_hash"] == right
+    except (tomllib.TOMLDecodeError, AttributeError, KeyError):
+        return False
 
 
 def hash_of(event: str, handler: Handler) -> str:
@@ -64,6 +75,10 @@ def hash_of(event: str, handler: Handler) -> str:
     return "sha256:" + digest(
         [json.dumps(whole, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()]
     )
+
+
+def _key(file: Path, entry: Entry) -> str:
+    return f"{file}:{_snake(entry.event)}:{entry.group}:{entry.position}"
 
 
 def _table(key: str, entry: Entry) -> tuple[str, str]:

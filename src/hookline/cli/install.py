@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from hookline.claude.entries import (
     Handler,
     Settings,
     add_entries,
+    keep_note,
     make_folder,
+    note_of,
+    put_back,
     read_settings,
     take_entries_out,
     wanted,
@@ -25,8 +29,8 @@ from hookline.engine.hook import HookDeclaration
 from hookline.errors import HooklineError, UsageError
 from hookline.hookfile.person import missing_person, need_person
 from hookline.hookfile.read import read
-from hookline.hookfile.sources import found, user_file
-from hookline.hookfile.trust import FILE, nearest, written
+from hookline.hookfile.sources import found, machine_file, user_file
+from hookline.hookfile.trust import FILE, digest, digest_of, nearest, written
 from hookline.options import argument, flag, option
 
 _WIDER = {
@@ -44,7 +48,7 @@ class InstallOptions:
     project: Path | None = option("the project's folder [default: the current one]", None)
     local: bool = flag("use your own settings in the project, which are not shared (claude-code)")
     user: bool = flag("use your own settings for all projects, with a hook file of your own")
-    managed: bool = flag("use the settings of this machine, for all its users; as root")
+    managed: bool = flag("use the settings of this machine, for all its users, with a hook file; as root")
     json: bool = flag("print JSON")
 
 
@@ -66,13 +70,13 @@ class _Target:
         """The file that has to trust entries in these settings; None if there is no such thing."""
         if self.client.name != "codex" or self.place is Place.MANAGED:
             return None
-        return self.client.user_folder(os.environ) / "config.toml"
+        return self.client.config(os.environ)
 
 
 def install(options: InstallOptions) -> int:
     target, report = _target(options), Report(options.json)
     settings, elsewhere = read_settings(target.file), _elsewhere(target)
-    wrote = _write_user_file(report) if target.place is Place.USER else None
+    wrote = _write_hook_file(target, report)
     hooks = [hook for source in found([target.folder], os.environ) for hook in _hooks(Path(source.file))]
     needed = wanted(target.client, target.place, hooks, settings)
     had = [(each.event, each.handler) for each in settings.entries()]
@@ -91,6 +95,9 @@ def install(options: InstallOptions) -> int:
         report(f"wrote {target.config}: Codex trusts these entries")
     if target.place is Place.PROJECT and target.client.trust:
         report(f"note: {target.client.trust}")
+    if target.place is not Place.MANAGED:
+        found_by = f"hookline check {shlex.quote(str(target.file))}"
+        report(f"note: {target.client.title} {target.client.off}; its calls go on then: {found_by} finds it")
     approved = _approved(target, report)
     problem = prove(target.client, next(iter(elsewhere.values())) if alone else settings, target.folder)
     report(f"NOT PROVED: {problem}" if problem else f"proved through that entry: {PROVED}")
@@ -129,7 +136,8 @@ def uninstall(options: InstallOptions) -> int:
         report(f"{place}: removed {', '.join(gone)}" if left else f"removed {place}, which held nothing else")
     else:
         report(f"{target.file}: hookline is not installed; nothing was changed")
-    return report.done({"file": str(target.file), "removed": gone})
+    removed = _remove_hook_file(target, report) if gone else None
+    return report.done({"file": str(target.file), "removed": gone, "hook_file": removed})
 
 
 def _target(options: InstallOptions) -> _Target:
@@ -176,13 +184,40 @@ def _hooks(file: Path) -> tuple[HookDeclaration, ...]:
         return ()  # said where the file is approved, or at the first call
 
 
-def _write_user_file(report: Report) -> str | None:
-    file = user_file(os.environ)
-    if file.exists():
+def _hook_file(target: _Target) -> tuple[Path, str] | None:
+    """The hook file that belongs to settings for all projects, and whose hooks are in it; None for other settings."""
+    if target.place is Place.USER:
+        return user_file(os.environ), "all your projects"
+    return (machine_file(), "this machine") if target.place is Place.MANAGED else None
+
+
+def _write_hook_file(target: _Target, report: Report) -> str | None:
+    file, whose = _hook_file(target) or (None, "")
+    if file is None or file.exists():
         return None
-    make_folder(file.parent)
-    written(file, FIRST.replace("The hooks of this project", "The hooks of all your projects").encode())
+    content = FIRST.replace("The hooks of this project", f"The hooks of {whose}").encode()
+    made_folder = make_folder(file.parent)
+    if made_folder:
+        file.parent.chmod(0o755)
+    written(file, content, mode=0o644)
+    keep_note(file, {"after": digest([content]), "made_folder": made_folder})
     report(f"wrote {file}, which holds in every folder")
+    return str(file)
+
+
+def _remove_hook_file(target: _Target, report: Report) -> str | None:
+    """Remove the hook file that `install` wrote, unless it was changed, or the settings of another client need it."""
+    file, _ = _hook_file(target) or (None, "")
+    if file is None or not file.exists() or not (note := note_of(file)):
+        return None
+    others = (each.file(target.place, target.folder, os.environ) for each in CLIENTS.values())
+    needed = next((other for other in others if other and read_settings(other).entries()), None)
+    if needed or digest_of(file) != note["after"]:
+        report(f"{file} stays: {f'{needed} needs it' if needed else 'it was changed after it was written'}")
+        return None
+    put_back(file, None, note)
+    keep_note(file, None)
+    report(f"removed {file}")
     return str(file)
 
 

@@ -39,7 +39,7 @@ def found(starts: Iterable[str | Path] | None, environ: Mapping[str, str]) -> li
     written is refused.
     """
     listed: list[Source] = []
-    machine = trust.MACHINE / trust.FILE
+    machine = machine_file()
     if machine.is_file():
         trust.refuse_unowned(machine)
         listed.append(Source(str(machine), MACHINE))
@@ -53,6 +53,11 @@ def found(starts: Iterable[str | Path] | None, environ: Mapping[str, str]) -> li
     if project is not None:
         listed.append(Source(str(project), PROJECT))
     return _each_once(listed)
+
+
+def machine_file() -> Path:
+    """The machine's own hook file, which holds for all its users."""
+    return trust.MACHINE / trust.FILE
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
@@ -100,7 +105,7 @@ def unapproved(source: Source, environ: Mapping[str, str]) -> FileError | None:
 
 def is_machine(file: str | Path) -> bool:
     """True for the machine's own file, whose hooks are asked again after later ones changed something."""
-    return os.path.realpath(file) == os.path.realpath(trust.MACHINE / trust.FILE)
+    return os.path.realpath(file) == os.path.realpath(machine_file())
 
 
 def with_named_files(file: Path) -> list[Path]:

@@ -48,6 +48,8 @@ def _of_other_client(file: Path) -> list[FileError] | None:
     if file.suffix != ".json":
         return None
     from hookline.claude.clients import CLIENTS
+    from hookline.claude.codex_trust import is_trusted
+    from hookline.claude.entries import Entry
     from hookline.claude.events import CALLERS, meant
     from hookline.claude.settings_file import load_json
     from hookline.hookfile.scripts import missing_command
@@ -71,12 +73,19 @@ def _of_other_client(file: Path) -> list[FileError] | None:
                 f"is not an event of {client.title}; {meant(event, client.caller)}", "hooks", event
             )
             continue
-        groups = [group.inside("hooks") for group in settings.child("hooks").child(event).items()]
-        for handler in (each for group in groups if group is not None for each in group.items()):
-            command = handler.of_mapping.get("command")
-            absent = missing_command(("sh", "-c", command), None) if isinstance(command, str) else None
-            if absent is not None:
-                handler.wrong(f"it could not start: {absent}", "command", code="missing-program")
+        for index, group in enumerate(settings.child("hooks").child(event).items()):
+            inside = group.inside("hooks")
+            for position, handler in enumerate(inside.items() if inside is not None else ()):
+                command = handler.of_mapping.get("command")
+                absent = missing_command(("sh", "-c", command), None) if isinstance(command, str) else None
+                if absent is not None:
+                    handler.wrong(f"it could not start: {absent}", "command", code="missing-program")
+                whole = {**group.of_mapping, **handler.of_mapping, "hooks": None}
+                del whole["hooks"]
+                entry = Entry(event, index, position, whole)
+                if client.name == "codex" and not is_trusted(client.config(os.environ), place, entry):
+                    told = "Codex was not told to trust this entry as it is, and leaves it out"
+                    handler.wrong(f"{told}; for one of hookline: hookline install codex", code="not-approved")
     return found.problems
 
 
