@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import hookline
 from hookline import HookAction, HookContext, WorkflowContext
 from hookline.guards import protect_hookline
 
@@ -12,6 +13,7 @@ hooks:
   - {name: protect, on: tool.start, python: 'hookline.guards:protect_hookline'}
   - {name: script, on: tool.start, match: Nothing, shell: ./checks/push.sh >> audit.log}
   - {name: module, on: tool.start, match: Nothing, python: 'rules.more:check'}
+  - {name: package, on: tool.start, match: Nothing, python: 'pack:check'}
 """
 
 
@@ -26,13 +28,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         work / "checks",
         work / "src",
         work / "rules",
+        work / "pack",
+        work / ".gemini",
+        work / ".qwen",
+        home / ".codex",
+        tmp_path / "elsewhere",
     ):
         folder.mkdir(parents=True)
     (work / "hookline.yaml").write_text(FILE)
     (work / "checks" / "push.sh").write_text("exit 0\n")
     (work / "rules" / "more.py").write_text("def check(ctx, c): ...\n")
     (work / ".claude" / "settings.json").write_text("{}")
+    for client in (".gemini", ".qwen"):
+        (work / client / "settings.json").write_text("{}")
+    (home / ".claude" / "settings.local.json").write_text("{}")
     (work / "link").symlink_to(work / ".claude" / "settings.json")
+    (tmp_path / "elsewhere" / "hookline.yaml").symlink_to(tmp_path / "other.yaml")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("HOOKLINE_HOME", str(home / "state"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -105,11 +116,65 @@ WRITES = [
     "rm $(which hookline)",
     "rm .venv/bin/hookline",
     "pip uninstall -y hookline",
+    "uv remove hookline",
+    *(f"echo x > {name}" for name in (
+        "hookline.yml", "Hookline.YAML", ".qwen/settings.json", ".qoder/settings.json", ".augment/settings.json",
+        ".factory/hooks.json", ".factory/settings.json", "../elsewhere/hookline.yaml", "pack/__init__.py",
+        "$HOME/.config/hookline/rules.py", "/etc/hookline/trusted", "/etc/claude-code/managed-settings.json",
+        "/etc/codex/hooks.json", "/etc/gemini-cli/settings.json", "/etc/qwen-code/settings.json",
+    )),
+    *(f"""python3 -c "open('{name}', 'w')" """ for name in (
+        ".factory/settings.json", ".codex/config.toml", "{base}/hookline/journal.db", "{base}/hookline/trusted.json",
+        "{base}/hookline/clients", "{base}/hookline/compiled", "/etc/hookline/{name}", "/etc/claude-code/{name}",
+        "/etc/codex/{name}", "/etc/gemini-cli/{name}", "/etc/qwen-code/{name}", "HOME_FOLDER/state/{name}",
+    )),
+    *(f"{program} - <<'E'\nopen('hookline.yaml', 'w')\nE" for program in (
+        "pypy3", "perl", "ruby", "php", "lua5.4", "node", "deno", "bun", "tclsh", "awk", "gawk", "ed", "ex", "vi",
+        "vim", "parallel",
+    )),
+    "echo \"open('hookline.yaml', 'w')\" | python3",
+    "xargs rm <<'E'\nhookline.yaml\nE",
+    "env python3 - <<'E'\nopen('hookline.yaml', 'w')\nE",
+    "truncate -s 0 hook*",
+    "cat evil | tee hookline.ya?l",
+    "sed -n '$w hookline.yaml' evil",
+    "sed 's/a/b/gw hookline.yaml' evil",
+    "rm -rf ~/.claude",
+    "rm -rf $HOME/.cod*",
+    "rm -rf $HOME/sta*",
+    "cd $HOME && rm -rf state",
+    "rm -rf .gemini",
+    "rm -rf .qwen",
+    "mv .gemini old",
+    "mv src/push.sh checks/",
+    "cp src/settings.json .qoder/",
+    "shred -u hook*",
+    "unlink hook*",
+    "trash .gemini",
+    "trash hook*",
+    "chmod 000 link",
+    "git reset HEAD~3 hookline.yaml",
+    "git clean -fx hookline.yaml",
+    "git rm hookline.yaml",
+    "git mv hookline.yaml old.yaml",
+    "git apply --include=hookline.yaml x.patch",
+    "git am --include=hookline.yaml x.mbox",
+    *(f"find . -name hookline.yaml {word} rm {{}} ';'" for word in ("-exec", "-execdir", "-ok", "-okdir")),
+    *(f"hookline {word} last" for word in ("approve", "reject", "rewrite", "uninstall")),
+    "script -qc 'hookline uninstall codex' /dev/null",
+    "HOOKLINE_TRUST=sha256:0 claude -p hi",
+    "env HOOKLINE_HOME=/tmp/x claude -p hi",
+    "unset HOOKLINE_TAG",
+    "declare -x HOOKLINE_HOME=/tmp/x",
+    "killall hookline",
+    "skill hookline",
+    "kill $(cat /run/hookline.pid)",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", WRITES)
 def test_a_shell_asks_before_it_changes_the_guard(place, command):
+    command = command.replace("HOME_FOLDER", str(place.parent / "home"))
     assert said(place, {"command": command}) is HookAction.ASK
 
 
@@ -117,8 +182,10 @@ READS = [
     "cat hookline.yaml",
     "grep -n push hookline.yaml .claude/settings.json",
     "sed -n 1,20p hookline.yaml",
+    "sed 's/new text/x/' hookline.yaml",
+    "truncate -s 0 *.log",
     "diff hookline.yaml other.yaml > changes.txt",
-    "cp hookline.yaml src/copy.txt",
+    *(f"{program} hookline.yaml src/copy.txt" for program in ("cp", "install", "ln", "rsync", "scp")),
     "git diff hookline.yaml",
     "git add hookline.yaml && git commit -m 'hookline trust and hookline.yaml'",
     "git checkout main",
@@ -143,6 +210,10 @@ def test_a_shell_reads_and_works_freely(place, command):
     assert said(place, {"command": command}) is HookAction.CONTINUE
 
 
+CHANGING = (
+    *("edit", "create", "move", "delete", "remove", "rename", "patch", "update", "append", "replace"),
+    *("save", "put", "copy", "insert"),
+)
 CALLS = [
     ("Write", "write", {"file_path": "hookline.yaml", "content": ""}, True),
     ("Edit", "write", {"file_path": "{place}/.claude/settings.json", "new_string": ""}, True),
@@ -156,7 +227,14 @@ CALLS = [
     ("Write", "write", {"file_path": "checks/push.sh"}, True),
     ("Write", "write", {"file_path": "~/state/clients/1-2"}, True),
     ("mcp__files__write_file", "mcp", {"path": "hookline.yaml"}, True),
-    ("mcp__box__run", "mcp", {"command": "rm hookline.yaml"}, True),
+    ("Filer", "write", {"path": "hookline.yaml"}, True),
+    ("Write", "write", {"file_path": str(Path(hookline.__file__).parent / "answer.py")}, True),
+    *((f"mcp__files__{word}", "mcp", {"path": "hookline.yaml"}, True) for word in CHANGING),
+    *(("mcp__box__run", "mcp", {key: "rm hookline.yaml"}, True) for key in ("command", "cmd", "script")),
+    ("Terminal", "shell", {"line": "rm hookline.yaml"}, True),
+    ("Terminal", "shell", {"command": ["sh", "-c", "echo hookline.yaml | xargs rm"]}, True),
+    ("Terminal", "shell", {"command": "echo x > settings.json", "workdir": ".claude"}, True),
+    ("Write", "write", {"file_path": "no\0path"}, False),
     ("mcp__files__read_file", "mcp", {"path": "hookline.yaml"}, False),
     ("Write", "write", {"file_path": "src/app.py", "content": "hookline.yaml"}, False),
     ("Write", "write", {"file_path": "audit.log"}, False),
@@ -174,17 +252,33 @@ def test_a_tool_asks_before_it_changes_the_guard(place, tool, kind, payload, ask
 
 
 @pytest.mark.parametrize(
-    ("mode", "action"), [("default", "ask"), ("bypassPermissions", "block"), ("dontAsk", "block")]
+    ("mode", "action"),
+    [("default", "ask"), ("bypassPermissions", "block"), ("dontAsk", "block"), ("auto", "block")],
 )
 def test_where_no_person_is_asked_it_is_a_refusal(place, mode, action):
     assert said(place, {"command": "rm hookline.yaml"}, native={"permission_mode": mode}) == action
 
 
+def test_a_command_that_is_too_much_to_read_is_refused(place):
+    assert said(place, {"command": "true " * 40_000}) is HookAction.BLOCK
+
+
 AGENT = """
-from hookline import Agent, Scripted
+from hookline import Agent, Scripted, tool
+
+@tool(kind="mcp")
+def save(path: str):
+    open(path, "w").write("gone")
+
+@tool
+def put(path: str):
+    open(path, "w").write("gone")
+
+FILE = {"path": "hookline.yaml"}
 turn = {"tools": [{"name": "bash", "arguments": {"command": "echo gone > hookline.yaml; touch ran"}},
-                  {"name": "write_file", "arguments": {"path": "hookline.yaml", "content": "gone"}}]}
-agent = Agent(id="coder", tools=["bash", "write_file"], model=Scripted([turn, "done"]))
+                  {"name": "write_file", "arguments": {**FILE, "content": "gone"}},
+                  {"name": "save", "arguments": FILE}, {"name": "put", "arguments": FILE}]}
+agent = Agent(id="coder", tools=["bash", "write_file", save, put], model=Scripted([turn, "done"]))
 """
 ALONE = "hooks:\n  - {name: protect, on: tool.start, python: 'hookline.guards:protect_hookline'}\n"
 

@@ -20,7 +20,6 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.files import is_code
 from hookline.guards.commands import SHELLS, StepBudget, TooMuch, Word, asked, names
 from hookline.guards.writes import (
-    IN_PLACE,
     PlacedCommand,
     command_targets,
     folder_of,
@@ -61,7 +60,7 @@ _NAMES = lazy_pattern(
 # Also as the parts of a path in code: `".claude", "settings.json"`.
 _MENTIONED = lazy_pattern(
     rf"hookline\.ya?ml|{_SETTINGS}\W{{1,8}}settings|\.factory\W{{1,8}}(?:hooks|settings)|\.codex\W"
-    r"|hookline\W{1,8}(?:journal\.db|trusted\.json|clients|compiled)|/etc/(?:hookline|claude-code|codex)\b",
+    r"|hookline\W{1,8}(?:journal\.db|trusted\.json|clients|compiled)|/etc/(?:hookline|claude-code|codex|gemini-cli|qwen-code)\b",
     re.IGNORECASE,
 )
 _FOLDERS = ("/etc/hookline", "/etc/claude-code", "/etc/codex", "/etc/gemini-cli", "/etc/qwen-code")
@@ -99,8 +98,12 @@ class _Protected:
     def reached(self, path: str) -> bool:
         """True if a file that is there is below this path, or fits it as a pattern."""
         whole = os.path.realpath(os.path.join(self.base, path))
-        patterned = re.search(r"[*?\[]", path) is not None
-        return any(_is_in(each, whole) or (patterned and fnmatchcase(each, whole)) for each in self.there)
+        return self.fits(path) or any(_is_in(each, whole) for each in self.there)
+
+    def fits(self, path: str) -> bool:
+        """True if the path is a pattern, and a file that is there fits it."""
+        whole = os.path.realpath(os.path.join(self.base, path))
+        return re.search(r"[*?\[]", path) is not None and any(fnmatchcase(each, whole) for each in self.there)
 
     @cached_property
     def there(self) -> list[str]:
@@ -143,7 +146,7 @@ def _is_named(file: str) -> bool:
 
 
 _CHANGES = lazy_pattern(
-    r"write|edit|creat|move|delet|remove|renam|patch|updat|append|replac|save|put|copy|insert", re.IGNORECASE
+    r"write|edit|creat|move|delet|renam|patch|updat|append|replac|save|put|copy|insert", re.IGNORECASE
 )
 
 
@@ -167,13 +170,15 @@ _READERS = names(
     " sha256sum sort uniq cut tr column du yamllint gh"
 )
 _COPIERS = names("cp install ln rsync scp mv")
-_REMOVERS = names("rm rmdir mv shred unlink trash")
+_REMOVERS = names("rm mv trash")
 _KILLERS = names("kill pkill killall skill")
 _GIT_CHANGES = names("checkout restore stash reset clean rm mv apply am")
 _INTERPRETER = lazy_pattern(
     r"(?:python|pypy|perl|ruby|php|lua|node|deno|bun|tclsh|awk|gawk|ed|ex|vim?|xargs|parallel)[\d.]*"
 )
 _VARIABLES = lazy_pattern(r"HOOKLINE_(?:HOME|TRUST|TAG)(?:=|$)")
+# `w FILE`, behind an address or as a flag: `$w FILE`, `s/a/b/gw FILE`.
+_SED_WRITES = lazy_pattern(r"(?:^|[^A-Za-z]|/[gpIMme\d]+)[wW]\s")
 _AROUND = " /'\"(;&|\n\t"
 _OWN = ("trust", "uninstall", "approve", "reject", "rewrite", "prune")
 _OWN_TEXT = lazy_pattern(rf"(?:^|[\s/'\"(;&|])hookline\s+(?:{'|'.join(_OWN)})\b")
@@ -185,24 +190,25 @@ def _in_shell(
     whole = command if isinstance(command, str) else " ".join(command)
     for each in shell_commands(command, folder, work):
         for path in [*command_targets(each), *_copied(each)]:
-            if protected.holds(path):
+            if protected.holds(path) or protected.fits(path):
                 yield f"{path} would be changed"
         yield from _variables(each)
         words = each.words
         if not words or _only_reads(words):
             continue
         yield from _own_commands(words)
-        name = words[0].program
+        name, first = words[0].program, each.command.words[0].program
+        # Also what stands before it, as xargs: that is fed too.
+        interprets = _INTERPRETER.fullmatch(name) or _INTERPRETER.fullmatch(first)
         yield from _removed(each, protected)
         if name not in _COPIERS:
             yield from _changed(each, protected)
         for body in each.command.bodies:
             if name in SHELLS:
                 yield from _in_shell(body, each.folder or folder, protected, work)
-            elif _INTERPRETER.fullmatch(name) and (found := protected.mentioned(body)):
-                yield f"{name} may change {found}"
-        first = each.command.words[0].program
-        fed = each.command.fed and (name in SHELLS or _INTERPRETER.fullmatch(name) or first == "xargs")
+            elif interprets and (found := protected.mentioned(body)):
+                yield f"{first} may change {found}"
+        fed = each.command.fed and (name in SHELLS or interprets)
         # The input of a shell, an interpreter or xargs may be any part of the text.
         if fed and (found := protected.mentioned(whole)):
             yield f"{first} may change {found}"
@@ -227,7 +233,7 @@ def _only_reads(words: Sequence[Word]) -> bool:
     if name == "find":
         return not any(each in ("-delete", "-exec", "-execdir", "-ok", "-okdir") for each in texts)
     if name == "sed":
-        return not any(IN_PLACE.match(each) for each in texts[1:])
+        return not any(_SED_WRITES.search(each) for each in texts[1:])
     return name in _READERS or (name == "hookline" and (texts[1:2] or [""])[0] not in _OWN)
 
 
