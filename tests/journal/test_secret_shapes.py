@@ -26,7 +26,31 @@ SHAPES = {
     "Hugging Face": (f"hf_{BODY}", BODY),
     "JWT": (f"eyJhbGciOiJIUzI1NiJ9.eyJ{BODY}.{BODY}", BODY),
     "private key": (BLOCK, BODY),
+    "private key, cut off": (BLOCK.partition("\n-----END")[0], BODY),
     "URL": (f"postgres://me:{BODY}@db/x", BODY),
+    "URL without a user": (f"redis://:{BODY}@db/x", BODY),
+    "one directly after another": (f"npm_{BODY}npm_{BODY[::-1]}", BODY[::-1]),
+    "Telegram": (f"123456789:AA{BODY[:33]}", BODY[:33]),
+    **{
+        f"{begins}...": (begins + rest, rest)
+        for begins, rest in {
+            "sk-": BODY,
+            **dict.fromkeys(("sk-svcacct-", "sk-admin-", "sk-or-", "sk-lf-", "sk_live_", "sk_test_"), BODY),
+            **dict.fromkeys(
+                ("whsec_", "gho_", "ghu_", "ghs_", "ghr_", "glptt-", "gldt-", "glrt-", "glsoat-"), BODY
+            ),
+            **dict.fromkeys((f"{word}IOSFODNN7EXAMPLE:" for word in ("ASIA", "ABIA", "ACCA")), A40),
+            **dict.fromkeys((f"xox{letter}-" for letter in "aceoprs"), BODY),
+            **dict.fromkeys(
+                ("xapp-1-", "ya29.", "r8_", "lin_api_", "https://hooks.slack.com/services/"), BODY
+            ),
+            **dict.fromkeys(("gsk_", "xai-"), BODY + BODY[:8]),
+            **dict.fromkeys(("doo_v1_", "dop_v1_", "dor_v1_"), "ab12" * 16),
+            **dict.fromkeys(("shpat_", "shpca_", "shppa_", "shpss_", "dapi"), "ab12" * 8),
+            "SG.": f"{BODY[:20]}.{BODY}",
+            "AGE-SECRET-KEY-1": "QZ7" * 18,
+        }.items()
+    },
 }
 AGENT = f"""
 from hookline import Agent, HookResult, Scripted, hook, tool
