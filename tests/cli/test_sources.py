@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_person import led
 from tests.command import approve
 from tests.runners.places import installed
 
@@ -214,6 +215,48 @@ def test_without_a_projects_file_the_users_holds_and_with_both_each_does(project
 
 
 # Approvals
+
+
+@pytest.mark.parametrize("level", ["project", "user"])
+def test_a_file_that_was_approved_and_is_gone_refuses_until_a_person_lets_it_go(project, level):
+    (project.folder / "hookline.yaml").unlink()
+    user = project.folder / "config" / "hookline"
+    others = {"project": user, "user": project.folder}
+    write(others[level], "hooks: []\n")
+    gone = write({"project": project.folder, "user": user}[level])
+    for each in (gone, project.folder / "hookline.yaml"):
+        approve(each, project.environ)
+    assert project(*RUN).returncode == 0
+    assert not made(project), "while it is there it holds"
+
+    gone.unlink()
+    assert project(*RUN).returncode == 2
+    assert not made(project)
+    assert str(gone) in asked(project, project.folder), "refused, and why"
+    assert str(gone) in project("check", "below/coder.py").stdout
+
+    done = led(project, "shell", f"$HOOKLINE trust {gone}")
+    assert "its approval is taken back" in done.stdout, done.stderr
+    assert project(*RUN).returncode == 0
+    assert made(project)
+
+
+@pytest.mark.parametrize("level", ["project", "user"])
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_hook_file_that_is_a_broken_link_or_a_folder_is_not_passed_over(project, level, kind):
+    (project.folder / "hookline.yaml").unlink()
+    file = {"project": project.folder, "user": project.folder / "config" / "hookline"}[
+        level
+    ] / "hookline.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "link":
+        file.symlink_to("nowhere")
+    else:
+        file.mkdir()
+    done = project(*RUN)
+    assert (done.returncode, made(project)) == (2, False), done.stderr
+    assert str(file) in done.stderr
+    assert str(file) in asked(project, project.folder), "refused, and why"
 
 
 def git(folder, *words):

@@ -28,9 +28,9 @@ from hookline.cli.proof import PROVED, prove
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import HooklineError, UsageError
 from hookline.hookfile.person import missing_person, need_person
-from hookline.hookfile.read import read
+from hookline.hookfile.read import parse, read
 from hookline.hookfile.sources import found, machine_file, user_file
-from hookline.hookfile.trust import FILE, digest, digest_of, nearest, written
+from hookline.hookfile.trust import FILE, approve, digest, digest_of, forget, nearest, written
 from hookline.options import argument, flag, option
 
 _WIDER = {
@@ -195,12 +195,16 @@ def _write_hook_file(target: _Target, report: Report) -> str | None:
     file, whose = _hook_file(target) or (None, "")
     if file is None or file.exists():
         return None
-    content = FIRST.replace("The hooks of this project", f"The hooks of {whose}").encode()
+    text = FIRST.replace("The hooks of this project", f"The hooks of {whose}")
+    content = text.encode()
     made_folder = make_folder(file.parent)
     if made_folder:
         file.parent.chmod(0o755)
     written(file, content, mode=0o644)
     keep_note(file, {"after": digest([content]), "made_folder": made_folder})
+    if target.place is Place.USER:
+        # It needs no approval; that it had one tells, where it is gone, that it was there.
+        approve(file, parse(text, str(file)).hooks, os.environ)
     report(f"wrote {file}, which holds in every folder")
     return str(file)
 
@@ -217,13 +221,14 @@ def _remove_hook_file(target: _Target, report: Report) -> str | None:
         return None
     put_back(file, None, note)
     keep_note(file, None)
+    forget(file, os.environ)
     report(f"removed {file}")
     return str(file)
 
 
 def _approved(target: _Target, report: Report) -> dict[str, Any] | None:
     """Approve the project's file, if a person is there; those of the user and the machine need no approval."""
-    file = nearest(target.folder)
+    file = nearest(target.folder, os.environ)
     if file is not None and target.place in (Place.PROJECT, Place.LOCAL):
         return approve_by(missing_person(os.environ), file, report)
     if not found([target.folder], os.environ):

@@ -15,7 +15,17 @@ from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
 from hookline.hookfile.person import agent_above, need_person
 from hookline.hookfile.read import read, schema
-from hookline.hookfile.trust import FILE, MACHINE, TRUST, approve, content_digest, distrusted, nearest
+from hookline.hookfile.trust import (
+    FILE,
+    MACHINE,
+    TRUST,
+    approve,
+    content_digest,
+    distrusted,
+    forget,
+    is_there,
+    nearest,
+)
 from hookline.options import argument, flag
 from hookline.terminal import out, print_json
 
@@ -155,7 +165,7 @@ class TrustOptions:
 
 
 def trust(options: TrustOptions) -> int:
-    found = options.file or nearest(Path.cwd())
+    found = options.file or nearest(Path.cwd(), os.environ)
     if found is None:
         raise UsageError(f"there is no {FILE} in {Path.cwd()} or above it; `hookline init` writes one")
     report = Report(options.json)
@@ -169,6 +179,9 @@ def trust(options: TrustOptions) -> int:
         "without one, name the file (--hooks FILE, `hookline answer --file FILE`), which approves it for that call,"
         " or set HOOKLINE_TRUST to what `hookline trust --digest` prints",
     )
+    if not is_there(found) and forget(found, os.environ):
+        report(f"{found} is not there any more; its approval is taken back")
+        return report.done({"approved": None})
     return report.done({"approved": approve_shown(found, report)})
 
 

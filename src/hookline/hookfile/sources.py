@@ -40,16 +40,16 @@ def found(starts: Iterable[str | Path] | None, environ: Mapping[str, str]) -> li
     """
     listed: list[Source] = []
     machine = machine_file()
-    if machine.is_file():
+    if trust.is_there(machine):
         trust.refuse_unowned(machine)
         listed.append(Source(str(machine), MACHINE))
     if starts is None:
         return listed
     user = user_file(environ)
-    if user.is_file():
+    if trust.is_expected(user, environ):
         _refuse_others(user)
         listed.append(Source(str(user), USER))
-    project = next(filter(None, (trust.nearest(Path(start)) for start in starts)), None)
+    project = next(filter(None, (trust.nearest(Path(start), environ) for start in starts)), None)
     if project is not None:
         listed.append(Source(str(project), PROJECT))
     return _each_once(listed)
@@ -144,6 +144,6 @@ def _each_once(listed: Iterable[Source]) -> list[Source]:
 
 
 def _refuse_others(file: Path) -> None:
-    known = os.stat(file)
+    known = trust.status_of(file)
     if known.st_uid not in (os.geteuid(), trust.ROOT) or known.st_mode & 0o002:
         raise FileError("must belong to you, and be writable by nobody else", file=file)

@@ -30,10 +30,52 @@ TRUST = "HOOKLINE_TRUST"
 _CHUNK = 262_144
 
 
-def nearest(start: Path) -> Path | None:
-    """The `hookline.yaml` in a folder, or the next one above it."""
+def nearest(start: Path, environ: Mapping[str, str]) -> Path | None:
+    """The `hookline.yaml` in a folder, or the next one above it; also one that was approved there and is gone."""
     folder = Path(os.path.abspath(start))
-    return next((each / FILE for each in (folder, *folder.parents) if (each / FILE).is_file()), None)
+    above = (each / FILE for each in (folder, *folder.parents))
+    return next((each for each in above if is_expected(each, environ)), None)
+
+
+def is_expected(file: Path, environ: Mapping[str, str]) -> bool:
+    """True if a file is there, or was approved at this place: whoever removes it does not switch it off."""
+    if is_there(file):
+        return True
+    known, place = remembered(_store(environ)), _place(file)
+    return any(place in _places(key, tree) for key, trees in known.items() for tree in trees)
+
+
+def is_there(file: Path) -> bool:
+    """False if nothing has this name. A broken link, a folder and what may not be seen count: reading them says why."""
+    try:
+        os.lstat(file)
+    except OSError as exc:
+        return not isinstance(exc, FileNotFoundError | NotADirectoryError)
+    return True
+
+
+def forget(file: Path, environ: Mapping[str, str]) -> bool:
+    """Take back the approval of a file that is gone; False if there was none."""
+    store, place = _store(environ), _place(file)
+    known = remembered(store)
+    left = {
+        key: {tree: content for tree, content in trees.items() if place not in _places(key, tree)}
+        for key, trees in known.items()
+    }
+    if left == known:
+        return False
+    remember(store, {key: trees for key, trees in left.items() if trees})
+    return True
+
+
+def _places(key: str, tree: str) -> list[str]:
+    """Where a file that was approved in a worktree may be; a colon in its name leaves several."""
+    parts = key.split(":")
+    return [os.path.join(tree, ":".join(parts[at:])) for at in range(len(parts))]
+
+
+def _place(file: Path) -> str:
+    return os.path.join(os.path.realpath(file.parent), file.name)
 
 
 def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str, str]) -> list[str]:
@@ -79,6 +121,8 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
         return None
     if not found:
         return "is not approved; look at it"
+    if not is_there(file):
+        return "was approved and is gone; put it back, or see that it should be gone"
     changed = found.get(tree) or next(iter(found.values()))
     return f"{', '.join(changed)} changed since it was approved; look at it"
 
@@ -107,7 +151,7 @@ def _is_listed(file: Path, environ: Mapping[str, str]) -> bool:
     """True if the digest of a file is in the environment or in root's list."""
     listed = {word.strip() for word in environ.get(TRUST, "").split(",")}
     place = MACHINE / "trusted"
-    if place.is_file():
+    if is_there(place):
         refuse_unowned(place)
         listed |= {line.partition("#")[0].strip() for line in place.read_text().splitlines()}
     if not any(listed):
@@ -120,9 +164,17 @@ def _is_listed(file: Path, environ: Mapping[str, str]) -> bool:
 def refuse_unowned(file: Path) -> None:
     """Raise unless a file of the machine, and its folder, can be changed by root alone."""
     for place in (file.parent, file):
-        known = os.stat(place)
+        known = status_of(place)
         if known.st_uid != ROOT or known.st_mode & 0o022:
             raise FileError(f"{place} must belong to root, and be writable by nobody else", file=file)
+
+
+def status_of(file: Path) -> os.stat_result:
+    """What the system says of a file that is there; raises ours if it cannot be reached."""
+    try:
+        return os.stat(file)
+    except OSError as exc:
+        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
 
 
 def _identity(file: Path) -> tuple[str, str]:
@@ -130,7 +182,7 @@ def _identity(file: Path) -> tuple[str, str]:
 
     Without a repository: its path, and its folder. A link is identified by its own place, not by that of its target.
     """
-    place = file.parent.resolve() / file.name
+    place = Path(_place(file))
     for tree in place.parents:
         shared = _repository(tree / ".git")
         if shared is not None:
