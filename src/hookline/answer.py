@@ -10,8 +10,6 @@ is done at its first step. Whatever is not plain (another kind of hook, no copy,
 long way before anything is started; that decides alone.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -30,12 +28,12 @@ from hookline.claude.input import event_named_in, read
 from hookline.claude.payload import command_of, context_of, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
 from hookline.claude.tools import kind_meant
-from hookline.engine.context import Facts, HookContext
+from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
 from hookline.engine.record import Decided, Ended, Journal
-from hookline.engine.result import CONTINUE, HookAction, Reason
+from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
 from hookline.files import output
 from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
@@ -46,8 +44,6 @@ from hookline.hookfile.trust import FILE, digest_of, refuse_distrusted
 from hookline.journal import open_journal, opened_journal
 
 if TYPE_CHECKING:
-    from hookline.engine.context import WorkflowContext
-    from hookline.engine.result import HookResult
     from hookline.runners import Runner
 
 LONG = "HOOKLINE_ANSWER_LONG"
@@ -223,7 +219,7 @@ def _unknown(event: ForeignEvent, hooks: Sequence[Hook]) -> str | None:
     return f"{name!r} is not a known event of {caller}, and no hook stands at {point}; {meant(name, caller)}"
 
 
-def _loaded(file: Path, runner: Runner) -> list[Hook]:
+def _loaded(file: Path, runner: "Runner") -> list[Hook]:
     """The hooks of a file, and a copy of it for the next call."""
     from hookline.hookfile.attach import load_hooks
 
@@ -389,7 +385,7 @@ def _is_own(row: Row) -> bool:
     return row.params.get("module", "").startswith(OWN_GUARDS)
 
 
-def _said(hooks: list[Hook], runner: Runner | None, event: ForeignEvent) -> CallerAnswer:
+def _said(hooks: list[Hook], runner: "Runner | None", event: ForeignEvent) -> CallerAnswer:
     try:
         try:
             # Not closed: what is in it is with the system, and to close it would write it to the disk.
@@ -412,7 +408,7 @@ def _done(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a hook waits, and there is no event loop")
 
 
-def _runner(rows: Sequence[Row]) -> Runner | None:
+def _runner(rows: Sequence[Row]) -> "Runner | None":
     if all(row.kind == "python" for row in rows):
         return None
     from hookline.runners.process import ProcessRunner  # slow to load, and not for guards
@@ -420,7 +416,7 @@ def _runner(rows: Sequence[Row]) -> Runner | None:
     return ProcessRunner()
 
 
-def _live(row: Row, fits: bool, asked: bool, point: str, runner: Runner | None) -> Hook:
+def _live(row: Row, fits: bool, asked: bool, point: str, runner: "Runner | None") -> Hook:
     handler: Handler = _not_concerned
     if asked:
         handler = _HANDLERS[row.kind](row, cast("Runner", runner))
@@ -446,7 +442,7 @@ def _not_concerned(_ctx: WorkflowContext | None, _context: HookContext, /) -> Ho
     return CONTINUE
 
 
-def _function(row: Row, _runner: Runner) -> Handler:
+def _function(row: Row, _runner: "Runner") -> Handler:
     if not _is_own(row):
         gc.enable()
     function = function_of(row)
@@ -471,7 +467,7 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
     return handler
 
 
-_HANDLERS: Mapping[str, Callable[[Row, Runner], Handler]] = {
+_HANDLERS: Mapping[str, Callable[[Row, "Runner"], Handler]] = {
     "command": command_of,
     "shell": shell_of,
     "python": _function,

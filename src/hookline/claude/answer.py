@@ -1,7 +1,5 @@
 """Hook side: an outcome in the format of the client that asked, and what that format cannot express."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast

@@ -1,15 +1,11 @@
 """The events of Claude Code, Codex, Gemini CLI, Qwen Code and kagent, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hookline.engine.context import Facts
 from hookline.engine.point import Point, Status
 from hookline.errors import UsageError
-
-if TYPE_CHECKING:
-    from hookline.engine.context import Facts
 
 
 class ClaudeEvent(NamedTuple):

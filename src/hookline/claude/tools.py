@@ -1,7 +1,5 @@
 """The tools of Claude Code, Codex, Gemini CLI, kagent and other clients: their kinds and the keys of their input, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

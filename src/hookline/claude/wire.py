@@ -3,8 +3,6 @@
 The JSON that a hook prints is read strictly: one object, known keys, right types. Anything else is HookBroke.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

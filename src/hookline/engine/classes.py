@@ -6,8 +6,6 @@ a twin of it when that is first needed, or when so many instances are made that 
 Classes with a base that has fields of its own are left to the real ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """HookContext: the event that a hook is given. WorkflowContext: the execution around it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from operator import attrgetter
@@ -59,7 +57,7 @@ class Usage:
     output_tokens: int = 0
     total_tokens: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -78,7 +76,7 @@ class Step:
     usage: Usage = Usage()
 
     @classmethod
-    def model_validate(cls, value: Mapping[str, Any]) -> Step:
+    def model_validate(cls, value: Mapping[str, Any]) -> "Step":
         """The step of its plain form."""
         given = dict(value)
         given["tool_calls"] = tuple(ToolCall(**call) for call in given.get("tool_calls") or ())
@@ -145,7 +143,9 @@ class Facts:
     end_refused: bool = False
     """True at the end of an agent that went on because a hook refused its end before."""
 
-    def at(self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None) -> Facts:
+    def at(
+        self, point: Point, status: Status | None = None, steps: tuple[Step, ...] | None = None
+    ) -> "Facts":
         """The same facts at a point of their scope."""
         return Facts(
             self.workflow_id,
@@ -195,8 +195,8 @@ def _own_copy(name: str) -> Any:
     return _read_only(f"current_{name}", read)
 
 
-def _read_only(name: str, read: Callable[[HookContext], Any]) -> Any:
-    def refuse(_context: HookContext, _value: Any) -> None:
+def _read_only(name: str, read: Callable[["HookContext"], Any]) -> Any:
+    def refuse(_context: "HookContext", _value: Any) -> None:
         raise AttributeError(
             f"HookContext.{name} is read only; return HookResult.continue_with(modified_payload=...)"
             " or (modified_output=...) to change what goes on"
@@ -243,7 +243,7 @@ class HookContext:
         self.untouched = True
 
     @classmethod
-    def of(cls, facts: Facts, payload: Any, output: Any) -> HookContext:
+    def of(cls, facts: Facts, payload: Any, output: Any) -> "HookContext":
         """A context for one hook; its values are copied when the hook reads them."""
         context = cls.__new__(cls)
         context._given = Given(facts, payload, output)
@@ -290,7 +290,7 @@ class HookContext:
         return shown
 
     @classmethod
-    def from_dict(cls, value: HookContext | Mapping[str, Any]) -> HookContext:
+    def from_dict(cls, value: "HookContext | Mapping[str, Any]") -> "HookContext":
         if isinstance(value, HookContext):
             return value
         if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

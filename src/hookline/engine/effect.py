@@ -1,7 +1,5 @@
 """The effect of a hook's answer at its point: accepted, withheld, observed only, or broke."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from hookline.engine.context import HookContext

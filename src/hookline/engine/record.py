@@ -4,19 +4,15 @@
 same records, as they happen.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from hookline.engine.context import Facts
 from hookline.engine.point import HookAction, Point, Scope, Status
-
-if TYPE_CHECKING:
-    from hookline.engine.context import Facts
-    from hookline.engine.result import Outcome, Reason
+from hookline.engine.result import Outcome, Reason
 
 THERE = "kubernetes:"
 """The prefix of the source of a run on a cluster: nothing of it is run here."""

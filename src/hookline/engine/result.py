@@ -1,7 +1,5 @@
 """HookResult: the answer of a hook. Outcome: the sum of all answers at one point."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -79,7 +77,7 @@ class HookResult(metaclass=_Suggesting):
         replace: bool = False,
         tell_model: str | None = None,
         tell_user: str | None = None,
-    ) -> HookResult:
+    ) -> "HookResult":
         """Continue, changed or not. Dicts are merged unless `replace`; anything else replaces the old value."""
         if modified_payload is None and modified_output is None and tell_model is None and tell_user is None:
             return CONTINUE
@@ -92,32 +90,32 @@ class HookResult(metaclass=_Suggesting):
         )
 
     @staticmethod
-    def allow(reason: str | None = None) -> HookResult:
+    def allow(reason: str | None = None) -> "HookResult":
         """Continue, without asking anybody for permission."""
         return HookResult(action=HookAction.ALLOW, error_message=_text("allow(reason)", reason))
 
     @staticmethod
-    def block(reason: str) -> HookResult:
+    def block(reason: str) -> "HookResult":
         """Refuse this one thing; the agent is told why and goes on."""
         return HookResult(action=HookAction.BLOCK, error_message=_text("block(reason)", reason))
 
     @staticmethod
-    def fail(message: str) -> HookResult:
+    def fail(message: str) -> "HookResult":
         """Stop the run with an error."""
         return HookResult(action=HookAction.FAIL, error_message=_text("fail(message)", message))
 
     @staticmethod
-    def skip(reason: str) -> HookResult:
+    def skip(reason: str) -> "HookResult":
         """End the run as Skipped: there is nothing to do."""
         return HookResult(action=HookAction.SKIP, error_message=_text("skip(reason)", reason))
 
     @staticmethod
-    def ask(reason: str) -> HookResult:
+    def ask(reason: str) -> "HookResult":
         """Let a person decide."""
         return HookResult(action=HookAction.ASK, error_message=_text("ask(reason)", reason))
 
     @staticmethod
-    def answer(output: Any) -> HookResult:
+    def answer(output: Any) -> "HookResult":
         """Give the output in place of the thing itself, which does not run."""
         return HookResult(action=HookAction.ANSWER, output=output)
 
@@ -129,7 +127,7 @@ class HookResult(metaclass=_Suggesting):
         return plain(self)
 
     @classmethod
-    def from_dict(cls, value: HookResult | Mapping[str, Any]) -> HookResult:
+    def from_dict(cls, value: "HookResult | Mapping[str, Any]") -> "HookResult":
         if isinstance(value, HookResult):
             return value
         if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -6,8 +6,6 @@ its own environment, and not that of its ancestors. `hookline answer` notes its 
 `/proc` by itself: what runners have for that takes longer to load.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

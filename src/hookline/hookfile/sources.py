@@ -3,8 +3,6 @@
 The machine's file cannot be loosened from below: no option leaves it out, and its hooks have the last word.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ contains a suspicious word or a known secret is walked item by item. The walk ke
 counts of tokens, and references (`$API_TOKEN`, `secretKeyRef`).
 """
 
-from __future__ import annotations
-
 import json
 import json.encoder
 import math
@@ -127,7 +125,7 @@ class Mask:
             before = item
         return shown
 
-    def _hidden(self, value: Any, rule: _SecretName, trail: tuple[int, ...]) -> Any:
+    def _hidden(self, value: Any, rule: "_SecretName", trail: tuple[int, ...]) -> Any:
         """The value under a secret name; a value that cannot be a secret stays."""
         if value is None or isinstance(value, bool) or _is_reference(value):
             return self._walked(value, trail)

@@ -4,8 +4,6 @@
 refusal. So the script of a known interpreter is looked up first.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
