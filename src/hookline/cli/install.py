@@ -30,7 +30,7 @@ from hookline.errors import HooklineError, UsageError
 from hookline.hookfile.person import missing_person, need_person
 from hookline.hookfile.read import parse, read
 from hookline.hookfile.sources import found, machine_file, user_file
-from hookline.hookfile.trust import FILE, approve, digest, digest_of, forget, nearest, written
+from hookline.hookfile.trust import FILE, approve, digest, digest_of, nearest, withdraw, written
 from hookline.options import argument, flag, option
 
 _WIDER = {
@@ -221,7 +221,7 @@ def _remove_hook_file(target: _Target, report: Report) -> str | None:
         return None
     put_back(file, None, note)
     keep_note(file, None)
-    forget(file, os.environ)
+    withdraw(file, os.environ)
     report(f"removed {file}")
     return str(file)
 

@@ -22,9 +22,9 @@ from hookline.hookfile.trust import (
     approve,
     content_digest,
     distrusted,
-    forget,
     is_there,
     nearest,
+    withdraw,
 )
 from hookline.options import argument, flag
 from hookline.terminal import out, print_json
@@ -179,7 +179,7 @@ def trust(options: TrustOptions) -> int:
         "without one, name the file (--hooks FILE, `hookline answer --file FILE`), which approves it for that call,"
         " or set HOOKLINE_TRUST to what `hookline trust --digest` prints",
     )
-    if not is_there(found) and forget(found, os.environ):
+    if not is_there(found) and withdraw(found, os.environ):
         report(f"{found} is not there any more; its approval is taken back")
         return report.done({"approved": None})
     return report.done({"approved": approve_shown(found, report)})

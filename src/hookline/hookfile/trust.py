@@ -54,7 +54,7 @@ def is_there(file: Path) -> bool:
     return True
 
 
-def forget(file: Path, environ: Mapping[str, str]) -> bool:
+def withdraw(file: Path, environ: Mapping[str, str]) -> bool:
     """Take back the approval of a file that is gone; False if there was none."""
     store, place = _store(environ), _place(file)
     known = remembered(store)
