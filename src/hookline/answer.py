@@ -40,7 +40,7 @@ from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
 from hookline.hookfile.importer import function_of
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
-from hookline.hookfile.trust import FILE, digest_of, refuse_distrusted
+from hookline.hookfile.trust import FILE, changes, refuse_distrusted
 from hookline.journal import open_journal, opened_journal
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def _usual_options(words: list[str]) -> _Asked | None:
     rest = iter([word for word in words if word != "--once"])
     for word in rest:
         key, value = (word, next(rest, "")) if word.startswith("--") else ("event", word)
-        several = key in ("--file", "--content")
-        if key not in found or not value or value.startswith("-") or (found[key] and not several):
+        is_twice = key not in ("--file", "--content") and found.get(key)
+        if key not in found or not value or value.startswith("-") or is_twice:
             return None
         found[key] += (value,)
     caller, within = "".join(found["--as"]) or "claude", "".join(found["--within"]) or "0"
@@ -139,7 +139,7 @@ def _options(words: list[str]) -> _Asked:
         default=[],
         help=f"a hook file, besides the machine's [default: {searched}]",
     )
-    # For the service: the digests of each --file by path, as JSON. Where one differs, the file must be approved.
+    # For the service: what each --file was when it began, as JSON. One that has changed must be approved.
     parser.add_argument("--content", dest="contents", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
         "--once",
@@ -172,7 +172,7 @@ def _files(asked: _Asked, payload: Json) -> list[Path]:
     folders = [each for each in (project, str(payload.get("cwd") or os.getcwd())) if each]
     found = held(None if asked.files else folders, os.environ, asked.files, option="--file")
     for file, content in zip(asked.files, asked.contents, strict=False):
-        if any(digest_of(path) != known for path, known in json.loads(content).items()):
+        if changes(Path(file).parent, json.loads(content)):
             refuse_distrusted(Path(file), os.environ, option="--hooks when the service starts")
     if not found:
         raise UsageError(f"there is no {FILE} in {folders[0]} or above it; write one, or name it with --file")

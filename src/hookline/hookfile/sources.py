@@ -106,22 +106,15 @@ def is_machine(file: str | Path) -> bool:
     return os.path.realpath(file) == os.path.realpath(machine_file())
 
 
-def with_named_files(file: Path) -> list[Path]:
-    """A hook file and the local code that it names, also what is not there (yet); its own is first."""
-    from hookline.hookfile.read import read  # slow to load
+def texts_to_send(file: Path) -> dict[str, str]:
+    """The texts of a hook file and of the local files that it names, by their names from its folder; its own is first."""
+    from hookline.hookfile.read import read  # slow to load, and only for a cluster
+    from hookline.source import text_of
 
     full = file.resolve()
     named = trust.named_files(full, read(full).checked().hooks) if full.suffix in (".yaml", ".yml") else ()
-    return [full, *(full.parent / name for name in named)]
-
-
-def texts_to_send(file: Path) -> dict[str, str]:
-    """The texts of a hook file and of the local files that it names, by their names from its folder; its own is first."""
-    from hookline.source import text_of
-
-    full, *named = with_named_files(file)
-    here = (each for each in named if each.is_file())
-    return {str(each.relative_to(full.parent)): text_of(each) for each in (full, *here)}
+    here = (name for name in named if (full.parent / name).is_file())
+    return {name: text_of(full.parent / name) for name in (full.name, *here)}
 
 
 @hook(on="run.start", inline=True)

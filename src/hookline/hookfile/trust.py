@@ -83,7 +83,7 @@ def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str
 
     It replaces what was approved before in the same worktree; other worktrees of the repository keep theirs.
     """
-    content = _content(file, hooks)
+    content = content_of(file, hooks)
     store = _store(environ)
     known = remembered(store)
     key, tree = _identity(file)
@@ -94,7 +94,7 @@ def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str
 
 def content_digest(file: Path, hooks: tuple[HookDeclaration, ...]) -> str:
     """`sha256:...` of a file together with the local files that it names, wherever they are."""
-    return f"sha256:{digest([json.dumps(_content(file, hooks), sort_keys=True).encode()])}"
+    return f"sha256:{digest([json.dumps(content_of(file, hooks), sort_keys=True).encode()])}"
 
 
 def refuse_distrusted(file: Path, environ: Mapping[str, str], *, option: str) -> None:
@@ -116,7 +116,7 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     key, tree = _identity(file)
     known: dict[str, Any] = remembered(_store(environ)).get(key, {})
     folder = file.resolve().parent
-    found = {place: _changes(folder, each) for place, each in known.items()}
+    found = {place: changes(folder, each) for place, each in known.items()}
     if [] in found.values() or _is_listed(file, environ):
         return None
     if not found:
@@ -127,7 +127,8 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     return f"{', '.join(changed)} changed since it was approved; look at it"
 
 
-def _changes(folder: Path, content: Any) -> list[str]:
+def changes(folder: Path, content: Any) -> list[str]:
+    """The names of the files that have another content than this one, or are not there."""
     if not isinstance(content, dict):
         return [FILE]  # an older version wrote this, by path alone
     approved = cast("dict[str, str | None]", content)
@@ -140,7 +141,7 @@ def named_files(file: Path, hooks: tuple[HookDeclaration, ...]) -> list[str]:
     return sorted(set(_named(full.parent, hooks)) - {full.name})
 
 
-def _content(file: Path, hooks: tuple[HookDeclaration, ...]) -> dict[str, str | None]:
+def content_of(file: Path, hooks: tuple[HookDeclaration, ...]) -> dict[str, str | None]:
     """The digests of a file and of the code that it names, by their names from its folder."""
     full = file.resolve()
     names = [full.name, *named_files(full, hooks)]

@@ -268,11 +268,8 @@ def _sessions_of_inner(made: Sequence[tuple[AgentPlan, Agent]]) -> Iterable[File
     for plan, _ in made[1:]:
         for spec in plan.agent.hooks:
             if spec.event.startswith("Session"):
-                told = (
-                    f"{spec.event} of {plan.agent.name!r} does not happen here: as a tool it is"
-                    f" part of the session of {made[0][0].agent.name!r}"
-                )
-                yield FileError.at(spec.source, told)
+                told = f"{spec.event} of {plan.agent.name!r} does not happen here: as a tool it is part of the session"
+                yield FileError.at(spec.source, f"{told} of {made[0][0].agent.name!r}")
 
 
 def _server(server: ServerManifest, base: Path) -> McpServer:

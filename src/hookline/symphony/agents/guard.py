@@ -21,8 +21,9 @@ from hookline.claude.clients import limit_of, or_refused
 from hookline.claude.events import CALLERS
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
-from hookline.hookfile.sources import is_machine, with_named_files
-from hookline.hookfile.trust import digest_of
+from hookline.hookfile.read import read
+from hookline.hookfile.sources import is_machine
+from hookline.hookfile.trust import content_of
 from hookline.journal import default_path
 from hookline.symphony.settings import AgentSettings
 
@@ -36,12 +37,11 @@ Listed = Iterable[Mapping[str, Any]]
 class Guard:
     """Hooks by their file; under None those that another process cannot find. `home` has the journal.
 
-    `contents` are the digests of each file and the code that it names, by path: the agent may change them while it
-    works, and a changed file counts as one that was found.
+    `contents` has for each file its digest and those of the code that it names: the agent may change them as it works.
     """
 
     files: Mapping[str | None, tuple[Hook, ...]]
-    contents: Mapping[str, Mapping[str, str | None]]
+    contents: Mapping[str, str]
     home: str
 
     def events(self, caller: str) -> dict[str, list[dict[str, Any]]]:
@@ -96,9 +96,7 @@ class Guard:
     def _command(self, event: str, caller: str, files: Iterable[str]) -> str:
         # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
         answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller]
-        named = [
-            word for file in files for word in ("--file", file, "--content", json.dumps(self.contents[file]))
-        ]
+        named = [word for file in files for word in ("--file", file, "--content", self.contents[file])]
         words = ["env", f"HOOKLINE_HOME={self.home}", *answer, *named]
         return or_refused(words, _ADVICE) if fails_closed(event, caller) else shlex.join(words)
 
@@ -113,14 +111,14 @@ def guard_of(files: Sequence[str] | None, hooks: Iterable[Hook], environ: Mappin
             found.setdefault(place if place in found else None, []).append(hook)
     standing = {file: tuple(each) for file, each in found.items() if each}
     home = Path(os.path.abspath(default_path(environ))).parent
-    # The machine's file is root's to change.
-    contents = {
-        name: {}
-        if is_machine(name)
-        else {str(each): digest_of(each) for each in with_named_files(Path(name))}
-        for name in names
-    }
+    contents = {name: json.dumps(_content(Path(name))) for name in names}
     return Guard(files=standing, contents=contents, home=str(home)) if standing else None
+
+
+def _content(file: Path) -> Mapping[str, str | None]:
+    if is_machine(file):
+        return {}  # root's to change
+    return content_of(file, read(file).checked().hooks if file.suffix in (".yaml", ".yml") else ())
 
 
 def commands_in(events: Mapping[str, Any]) -> frozenset[str]:
