@@ -108,6 +108,22 @@ def test_a_skipped_run_exits_with_0(command):
     assert (code, out) == (0, "skipped: nothing new\n")
 
 
+@pytest.mark.parametrize(("sign", "code"), [({}, 0), ({"CLAUDECODE": "1"}, 1)])
+def test_an_agent_that_starts_a_run_does_not_answer_for_its_gate(command, sign, code):
+    """The gate's hook decides nothing, so that only a person's word lets the answer through."""
+    said = '{"status":"success","response":"all fine"}'
+    given = {
+        "file": command.write(lifecycle(after=[hook("gate", "true", gate=True)])),
+        "on": "local",
+        "agent_command": 'sh -c \'printf "%s" "$R" > $IPC_DIR/output/result.json\'',
+        "env": f"R={said}",
+        "ask": "terminal",
+    }
+    environ = {**command.environ, **sign}
+    done = forks.run(arguments("run", given), cwd=command.folder, env=environ, stdin="a\n")
+    assert (done.returncode, "all fine" in done.stdout) == (code, not sign), done.stderr
+
+
 WRONG = {
     "a field that is nearly right": ({"lifecycle": {"preRum": []}}, {}, "preRun"),
     "no image": ({"lifecycle": {"preRun": [{"name": "a", "command": ["true"]}]}}, {}, "image"),
