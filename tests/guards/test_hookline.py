@@ -1,5 +1,7 @@
 """protect_hookline: an agent asks before it changes what guards it; reading is free."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import hookline
 from hookline import HookAction, HookContext, WorkflowContext
 from hookline.guards import protect_hookline
 
+AUTHOR = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
 FILE = """
 hooks:
   - {name: protect, on: tool.start, python: 'hookline.guards:protect_hookline'}
@@ -42,6 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for client in (".gemini", ".qwen"):
         (work / client / "settings.json").write_text("{}")
     (home / ".claude" / "settings.local.json").write_text("{}")
+    (home / "state" / "journal.db").touch()
     (work / "link").symlink_to(work / ".claude" / "settings.json")
     (tmp_path / "elsewhere" / "hookline.yaml").symlink_to(tmp_path / "other.yaml")
     monkeypatch.setenv("HOME", str(home))
@@ -169,6 +173,21 @@ WRITES = [
     "killall hookline",
     "skill hookline",
     "kill $(cat /run/hookline.pid)",
+    "python3 -m pip install --force-reinstall hookline==0.1",
+    "find . -name '*.yaml' -exec sed -i s/block/off/ {} +",
+    "find ~ -name '*.db' -delete",
+    "ls | xargs rm",
+    "rm -rf $(ls)",
+    "sed -i s/block/off/ *.yaml",
+    "sed 's/a/b/w hookline.yaml' evil",
+    "cp -t . src/hookline.yaml",
+    "rsync -a --delete src/ .",
+    "uniq evil hookline.yaml",
+    "tree -o hookline.yaml",
+    "flock lock rm -rf .",
+    "git checkout -- .",
+    "git restore .claude",
+    "git -C .claude checkout -- settings.json",
 ]  # fmt: skip
 
 
@@ -196,6 +215,17 @@ READS = [
     "find . -name hookline.yaml",
     "rm -rf src build",
     "rm *.pyc",
+    "find . -name '*.pyc' | xargs rm -f",
+    'for f in src/*.py; do sed -i s/a/b/ "$f"; done',
+    'ls -la; rm -rf "$OUT/x"',
+    "git clean -fdx build",
+    "git clean -n",
+    "git stash",
+    "git restore src",
+    "cp -r src/. build",
+    "tar czf all.tgz *",
+    "sed -n 's/show me/x/p' hookline.yaml",
+    "pip install requests && uv run hookline install claude-code",
     "echo x > audit.log",
     "echo x > src/push.sh",
     "echo see hookline.yaml > notes.txt",
@@ -235,6 +265,12 @@ CALLS = [
     ("Terminal", "shell", {"command": ["sh", "-c", "echo hookline.yaml | xargs rm"]}, True),
     ("Terminal", "shell", {"command": "echo x > settings.json", "workdir": ".claude"}, True),
     ("Write", "write", {"file_path": "no\0path"}, False),
+    ("mcp__box__run", "mcp", {"command": "rm hookline.yaml"}, True),
+    ("mcp__files__move_file", "mcp", {"source": "hookline.yaml", "destination": "src/x"}, True),
+    ("mcp__ide__executeCode", "mcp", {"code": "open('hookline.yaml', 'w')"}, True),
+    ("run_shell_command", "shell", {"command": "rm settings.json", "dir_path": ".claude"}, True),
+    ("run_shell_command", "shell", {"command": "rm settings.json", "directory": ".claude"}, True),
+    ("mcp__ide__executeCode", "mcp", {"code": "print(1)"}, False),
     ("mcp__files__read_file", "mcp", {"path": "hookline.yaml"}, False),
     ("Write", "write", {"file_path": "src/app.py", "content": "hookline.yaml"}, False),
     ("Write", "write", {"file_path": "audit.log"}, False),
@@ -290,4 +326,63 @@ def test_where_nobody_answers_the_file_is_not_written(hookline):
     assert done.returncode == 0, done.stderr
     assert (hookline.folder / "hookline.yaml").read_text() == ALONE
     assert not (hookline.folder / "ran").exists()
+    assert "protect hookline: " in done.stderr
+
+
+# Each takes the entry of hookline out of settings that git ignores; without the guard nothing would tell.
+UNHOOKED = [
+    "git clean -qfdx",
+    "git stash -qa",
+    "find . -name 'settings*' -delete",
+    "find .claude -type f | xargs rm",
+    "for f in .claude/*.json; do rm $f; done",
+    "ls .claude/*.json | while read -r f; do rm $f; done",
+    "sed -i d .claude/*.json",
+    "cd .claude && python3 -c \"open('settings.local.json', 'w')\"",
+    "python3 -c \"import shutil; shutil.rmtree('.claude')\"",
+    "env -C .claude rm settings.local.json",
+    "echo \"open('.claude/settings.local.json', 'w')\" > w.py; python3 w.py",
+    "cp -r other/. .",
+    "cp -r other/.claude .",
+    "git apply <<'E'\n--- a/.claude/settings.local.json\n+++ b/.claude/settings.local.json\n@@ -1 +1 @@\n-{}\n+[]\nE",
+]
+
+
+def test_settings_that_no_approval_covers_stay_whole(hookline):
+    def made(name):
+        folder = hookline.folder / name
+        for each in (folder / ".claude", folder / "other" / ".claude"):
+            each.mkdir(parents=True)
+        (folder / ".gitignore").write_text(".claude/\nw.py\n")
+        (folder / "other" / ".claude" / "settings.local.json").write_text("[]\n")
+        settings = folder / ".claude" / "settings.local.json"
+        settings.write_text("{}\n")
+        environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+        for words in (["init", "-q"], ["add", "."], [*AUTHOR, "commit", "-qm", "x"]):
+            subprocess.run(["git", *words], cwd=folder, env=environ, check=True)
+        return settings
+
+    for at, command in enumerate(UNHOOKED):
+        settings = made(f"unguarded{at}")
+        words = (
+            ["git", *AUTHOR, *command.split()[1:]]
+            if command.startswith("git stash")
+            else ["sh", "-c", command]
+        )
+        subprocess.run(words, cwd=settings.parent.parent, check=False)
+        assert not settings.exists() or settings.read_text() != "{}\n", f"{command!r} should be a danger"
+
+    settings = made("guarded")
+    folder = settings.parent.parent
+    turn = {"tools": [{"name": "bash", "arguments": {"command": each}} for each in UNHOOKED]}
+    model = f"Scripted([{turn!r}, 'done'])"
+    (folder / "coder.py").write_text(
+        f"from hookline import Agent, Scripted\nagent = Agent(id='coder', tools=['bash'], model={model})\n"
+    )
+    (folder / "hookline.yaml").write_text(ALONE)
+    done = hookline(
+        "run", "guarded/coder.py", "x", "--hooks", "guarded/hookline.yaml", "--workspace", "guarded"
+    )
+    assert done.returncode == 0, done.stderr
+    assert settings.read_text() == "{}\n"
     assert "protect hookline: " in done.stderr

@@ -315,3 +315,23 @@ def test_a_patch_that_a_shell_is_given_names_its_files(command):
 
 def test_a_patch_is_one_only_for_the_program_that_applies_it():
     assert shell_targets(f"cat <<'EOF'\n{PATCH}EOF\n", "/work") == []
+
+
+def test_a_workspace_that_is_named_from_the_current_folder_is_held(hookline):
+    (hookline.folder / "inner" / "inner").mkdir(parents=True)
+    turn = {"tools": [{"name": "bash", "arguments": {"command": "echo > ../out; echo > in"}}]}
+    (hookline.folder / "coder.py").write_text(
+        "from hookline import Agent, Scripted\nfrom hookline.guards import no_writes_outside_of\n"
+        f"agent = Agent(id='coder', tools=['bash'], model=Scripted([{turn!r}, 'done']),\n"
+        "              on_tool_start=[no_writes_outside_of(temporary=False)])\n"
+    )
+    done = hookline("run", "coder.py", "x", "--workspace", "inner")
+    assert done.returncode == 0, done.stderr
+    assert not (hookline.folder / "out").exists()
+    assert "no writes outside: " in done.stderr
+
+
+@pytest.mark.parametrize("program", ["patch -p1", "git apply", "git am"])
+def test_a_unified_diff_on_stdin_names_its_files(program):
+    diff = "--- a/x.txt\n+++ b/../y.txt\n"
+    assert shell_targets(f"{program} <<'E'\n{diff}E", "/work") == ["/work/x.txt", "/work/../y.txt"]

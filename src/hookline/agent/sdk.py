@@ -173,12 +173,13 @@ class Agent:
         if recorder.on:
             live = tuple(hook_declaration(each) for each in arguments.hooks)
             declared = replace(self.declaration(source or ""), hooks=live).to_dict()
+        folder = workspace if workspace is not None else self.workspace
         return AgentExecution(
             spec=spec,
             run=own,
             session=session,
             arguments=arguments,
-            workspace=str(workspace) if workspace is not None else self.workspace,
+            workspace=os.path.abspath(folder) if folder is not None else None,
             user_id=user_id,
             recorded={"declaration": declared, "source": source, "owner": owner},
         ).answer(input)

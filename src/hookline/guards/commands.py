@@ -25,7 +25,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "
 # The keys that agents use in the input of a shell tool.
 KEYS = ("command", "cmd", "script", "shell_command", "commands", "argv", "code", "chars", "stdin", "input")
 ARGUMENTS = ("args", "arguments")
-FOLDERS = ("cwd", "workdir", "working_directory", "dir")
+FOLDERS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "dir")
 
 # Kinds of characters in a word: quoted, bare, a hole in quotes, a hole that may become several words, a word break.
 QUOTED, BARE, HELD, OPEN, SPLIT = "q", "b", "H", "h", " "

@@ -43,7 +43,7 @@ def no_writes_outside_of(
     @hook(on="tool.start", match="kind:write|shell", name="no_writes_outside")
     def guard(ctx: WorkflowContext | None, hook_context: HookContext) -> HookResult:
         """Blocks a write to a path outside the run's workspace."""
-        base = (ctx.workspace if ctx is not None else None) or os.getcwd()
+        base = workspace_of(ctx)
         named = [os.path.join(base, os.path.expanduser(root)) for root in roots]
         real = [os.path.realpath(root) for root in named or [base]]
         scratch = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
@@ -72,6 +72,11 @@ def _targets(hook_context: HookContext, base: str) -> list[str]:
         return list(written_paths(payload))
     folder, work = folder_of(payload, base), StepBudget()
     return [path for command in asked(payload) for path in shell_targets(command, folder, work)]
+
+
+def workspace_of(ctx: WorkflowContext | None) -> str:
+    """The absolute folder of a run; the current one if it has none."""
+    return os.path.abspath((ctx.workspace if ctx is not None else None) or "")
 
 
 def folder_of(payload: Any, base: str) -> str:
@@ -122,10 +127,15 @@ def _values(name: str, value: Any) -> Iterator[str]:
         if not isinstance(item, str):
             yield from written_paths(item)
         elif name in _PATCHES:
-            yield from _PATCHED.findall(item)
-            yield from (path for path in _UNIFIED.findall(item) if path != "/dev/null")
+            yield from patched_files(item)
         elif item and _A_PATH.search(name) and name not in _NO_PATH:
             yield _local(item)
+
+
+def patched_files(text: str) -> Iterator[str]:
+    """The files that a patch changes; none for any other text."""
+    yield from _PATCHED.findall(text)
+    yield from (path for path in _UNIFIED.findall(text) if path != "/dev/null")
 
 
 def _local(path: str) -> str:
@@ -140,6 +150,8 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "curl": ("-o", "--output", "--output-dir"),
     "wget": ("-O", "--output-document", "-P", "--directory-prefix"),
     "sort": ("-o", "--output"),
+    "tree": ("-o",),
+    "diff": ("--output",),
     "tar": ("-C", "--directory"),
     "unzip": ("-d",),
 }
@@ -149,7 +161,9 @@ _TAKES_VALUE = {
     "mkdir": ("-m",),
     "touch": ("-d", "-t", "-r"),
 }
-_WRAPPERS = names("sudo doas env command builtin exec nohup nice time timeout stdbuf setsid xargs")
+_WRAPPERS = names(
+    "sudo doas env command builtin exec nohup nice ionice busybox time timeout stdbuf setsid xargs"
+)
 IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place")
 """The option of `sed` that changes the files it names."""
 _DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
@@ -200,6 +214,11 @@ def shell_commands(
     for each in commands:
         folder = _standing(folders, each.group)
         words = _unwrapped(each.words)
+        if each.program in ("env", "git") and [word.text for word in each.words[1:2]] in (
+            ["-C"],
+            ["--chdir"],
+        ):
+            folder = path_of(each.words[2], folder) if len(each.words) > 2 else folder
         if words and words[0].text in ("cd", "pushd"):
             folders[each.group] = _moved(folder, words)
             continue
@@ -209,11 +228,15 @@ def shell_commands(
 
 
 def _patched(command: ShellCommand, words: Sequence[Word], folder: str | None) -> list[str]:
-    """The files in a patch passed to Codex's apply_patch, as an argument or on stdin."""
-    if not words or words[0].program not in ("apply_patch", "applypatch"):
+    """The files in a patch passed to patch, git or Codex's apply_patch, as an argument or on stdin."""
+    texts = [word.text for word in words]
+    name = words[0].program if words else ""
+    if name not in ("apply_patch", "applypatch", "patch") and not (
+        name == "git" and {"apply", "am"} & {*texts}
+    ):
         return []
-    given = [*(word.text for word in words[1:]), *command.bodies]
-    return [os.path.join(folder or "", path) for text in given for path in _PATCHED.findall(text)]
+    given = [*texts[1:], *command.bodies]
+    return [os.path.join(folder or "", path) for text in given for path in patched_files(text)]
 
 
 def _filled(text: str, variables: Mapping[str, str], work: StepBudget) -> tuple[ShellCommand, ...]:
@@ -262,7 +285,7 @@ def _named(words: Sequence[Word]) -> Iterator[Word]:
         return
     name = words[0].program
     options = _OPTIONS.get(name, ())
-    yield from _given_to(words, options)
+    yield from option_values(words, options)
     if name == "dd":
         yield from (word.after(3) for word in words[1:] if word.text.startswith("of="))
     plain = list(plain_words(words[1:], (*options, *_TAKES_VALUE.get(name, ()))))
@@ -274,7 +297,8 @@ def _named(words: Sequence[Word]) -> Iterator[Word]:
         yield from (word for word in plain[-1:] if not re.match(r"[\w.@-]+:", word.text))
 
 
-def _given_to(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
+def option_values(words: Sequence[Word], options: Iterable[str]) -> Iterator[Word]:
+    """The values of some options, in each of the ways to write them."""
     for at, word in enumerate(words):
         for option in options:
             if word.text == option and at + 1 < len(words):
