@@ -281,6 +281,69 @@ FINE = [
 ]
 
 
+# Where git or another program is told by a setting, a variable, a file or code; each of these does push by force.
+TOLD = [
+    "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0='push -f'; git p origin main",
+    "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.push GIT_CONFIG_VALUE_0=+main git push origin",
+    "GIT_EDITOR='git push -f origin main;true' git commit --allow-empty",
+    "git -c core.editor='git push -f origin main;true' commit --allow-empty",
+    "GIT_SSH_COMMAND='git push -f origin main;true' git fetch ssh://x/y",
+    "printf '[remote \"origin\"]\\n\\tpush = +main\\n' >> .git/config; git push origin",
+    "mkdir -p .git/remotes; printf 'URL: ../bare.git\\nPush: +main:main\\n' > .git/remotes/r; git push r",
+    "echo 'git push -f origin main' > .git/hooks/pre-commit; chmod +x .git/hooks/*; git commit --allow-empty -m x",
+    "printf 'all:\\n\\tgit push -f origin main\\n' > Makefile; make",
+    "python3 - <<'E'\nfrom subprocess import run\nrun(\n  ['git', 'push',\n   '--force', 'origin', 'main'])\nE",
+]
+FORCED += TOLD
+FINE += [
+    "GIT_EDITOR=true git rebase --continue",
+    "GIT_SSH_COMMAND='ssh -i key -f' git push origin main",
+    "git config core.editor 'code --wait'",
+    "env FOO=1 git push origin main",
+    "echo 'make lint' >> .git/hooks/pre-commit",
+    "printf '[user]\\nname = x\\n' >> .git/config",
+    "printf 'all:\\n\\techo hi\\n' > Makefile; make",
+    "python3 - <<'E'\nrun(['git', 'push', 'origin', 'main'])\nrun(['rm', '-f', 'x'])\nE",
+]
+
+
+def rewritten(folder):
+    """A repository whose branch is not a descendant of what its remote has, and the remote's commit."""
+    work, bare = folder / "work", folder / "bare.git"
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    work.mkdir(parents=True)
+    for words in (
+        ["init", "-q", "--bare", str(bare)],
+        ["init", "-q", "-b", "main"],
+        *(["config", f"user.{key}", "a@example.com"] for key in ("name", "email")),
+        ["commit", "-q", "--allow-empty", "-m", "theirs"],
+        ["push", "-q", str(bare), "main"],
+        [*author, "commit", "-q", "--amend", "--allow-empty", "-m", "ours"],
+        ["remote", "add", "origin", str(bare)],
+    ):
+        subprocess.run(["git", *words], cwd=work, check=True)
+    return work, lambda: subprocess.check_output(["git", "log", "-1", "--format=%s", "main"], cwd=bare)
+
+
+def test_what_is_told_elsewhere_to_push_by_force_does_not_arrive(hookline):
+    for at, command in enumerate(TOLD):
+        work, remote = rewritten(hookline.folder / str(at))
+        subprocess.run(
+            ["bash", "-c", command], cwd=work, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        assert remote() == b"ours\n", f"{command!r} should be a danger"
+
+    work, remote = rewritten(hookline.folder / "guarded")
+    turn = {"tools": [{"name": "bash", "arguments": {"command": each}} for each in TOLD]}
+    (work / "coder.py").write_text(
+        "from hookline import Agent, Scripted\nfrom hookline.guards import no_force_push\n"
+        f"agent = Agent(id='coder', tools=['bash'], model=Scripted([{turn!r}, 'done']), on_tool_start=[no_force_push])\n"
+    )
+    done = hookline("run", str(work / "coder.py"), "x", "--workspace", str(work))
+    assert done.returncode == 0, done.stderr
+    assert remote() == b"theirs\n"
+
+
 @pytest.mark.parametrize("command", FORCED)
 def test_a_force_push_is_caught(command):
     assert objection(command) is not None

@@ -97,12 +97,17 @@ _DASHED = frozenset(f"git-{name}" for name in _PUSHES)
 _PUSH_IN_CODE = lazy_pattern(r"\b(?:push|send-pack)\b")
 _GIT_IN_CODE = lazy_pattern(r"\bgit\b")
 _FORCE_IN_CODE = lazy_pattern(r"--force|--mirror|--delete|--prune|[\"'\s]-\w{0,4}[fd]|[\"'\s]\+")
+_LIST_GOES_ON = lazy_pattern(r"([,(\[\\])[ \t]*\r?\n\s*")
 # Distance in characters from the word push within which git must precede and a force option must follow.
 _NEAR = 80
 _GIT_RUNS = names("submodule bisect rebase for-each-repo filter-branch")
 _TAKES_VALUE = names(
     "-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env --attr-source"
 )
+# The variables with a command that git runs.
+_RUN_BY_GIT = lazy_pattern(r"GIT_\w*(?:EDITOR|PAGER|COMMAND|DIFF|SSH|ASKPASS)|EDITOR|VISUAL|PAGER")
+# The files from which git takes what it runs, and what a push does.
+_GITS_FILES = lazy_pattern(r"(?:^|/)(?:\.git/(?:hooks/.*|config|remotes/.*)|\.gitconfig)$")
 _MIRROR_SETTING = lazy_pattern(r"remote\..*\.(?:push|mirror)", re.DOTALL)
 
 _DANGERS = {
@@ -165,7 +170,7 @@ def _check_text(text: str, rules: _PushRules) -> str | None:
 
 def _given_names(command: ShellCommand) -> Iterable[tuple[str, Word]]:
     yield from command.assigned
-    if command.words and command.words[0].text in NAMES:
+    if command.program in NAMES or command.program == "env":
         for word in command.words[1:]:
             name, sign, _ = word.text.partition("=")
             if sign and name.isidentifier():
@@ -193,11 +198,13 @@ def _size(rules: _PushRules) -> int:
 
 
 def _check_command(command: ShellCommand, rules: _PushRules) -> str | None:
-    for name, value in command.assigned:
+    for name, value in _given_names(command):
         if name.startswith("GIT_CONFIG") and (
             "alias." in value.bare or _names_mirror_setting(value.bare.lower())
         ):
             return f"{name} changes what git push does"
+        if _RUN_BY_GIT.fullmatch(name) and (reason := _check_texts([value.text], rules)):
+            return reason
     words, name = command.words, command.program
     if not words:
         return None
@@ -301,19 +308,29 @@ def _check_fed(commands: Sequence[ShellCommand], rules: _PushRules) -> str | Non
             break
     for at, command in enumerate(commands):
         runs = command.program in RUNS_FILE
-        for word in command.words if runs else command.words[:1]:
-            if runs or "/" in word.text:
-                earlier = written.get(program_name(word.text), at)
-                said.update([earlier] if earlier < at else [])
+        files = [
+            word.text for word in (command.words if runs else command.words[:1]) if runs or "/" in word.text
+        ]
+        for file in (*files, *(("makefile",) if command.program == "make" else ())):
+            earlier = written.get(program_name(file), at)
+            said.update([earlier] if earlier < at else [])
+        own = next(filter(_GITS_FILES.search, _redirected(command)), None)
+        if own is not None and any("push" in text.lower() for text in _output(command)):
+            return f"{own} would hide a git push from this guard"
     texts = (text for at in sorted(said) for text in _output(commands[at]))
     return _check_texts(texts, rules)
 
 
 def _written(command: ShellCommand) -> list[str]:
+    return [program_name(target) for target in _redirected(command) if target and not target.isdigit()]
+
+
+def _redirected(command: ShellCommand) -> list[str]:
+    """The files that a command writes its output to."""
     targets = [redirect.target.text for redirect in command.redirects if ">" in redirect.sign]
     if command.words and command.words[0].text == "tee":
         targets += [word.text for word in command.words[1:]]
-    return [program_name(target) for target in targets if target and not target.isdigit()]
+    return targets
 
 
 def _output(command: ShellCommand) -> Iterable[str]:
@@ -322,7 +339,7 @@ def _output(command: ShellCommand) -> Iterable[str]:
         words = [word.text for word in command.words[1:]]
         while words and re.fullmatch(r"-[neE]+|--", words[0]):
             words.pop(0)
-        yield " ".join(words).replace("\\n", "\n")
+        yield " ".join(words).replace("\\n", "\n").replace("\\t", "\t")
     yield from command.bodies
 
 
@@ -380,7 +397,8 @@ def _check_setting(name: str, value: str, rules: _PushRules) -> str | None:
         return f"the setting {name} makes git push overwrite or remove commits on the remote"
     if low.startswith("alias.") and value:
         return _check_alias(value, (), rules.deeper())
-    return None
+    # An editor, a pager, a helper: git runs it.
+    return _check_texts([value.removeprefix("!")], rules) if " " in value else None
 
 
 def _check_config(words: Sequence[Word], rules: _PushRules) -> str | None:
@@ -426,10 +444,11 @@ def _names_mirror_setting(text: str) -> bool:
 
 
 def _forces_in_code(text: str) -> bool:
-    """True if git, push and a force option are near each other in one line of code.
+    """True if git, push and a force option are near each other in one line of code; a list may take several.
 
     Each push is examined by itself, so that the time is proportional to their number.
     """
+    text = _LIST_GOES_ON.sub(r"\1 ", text)
     for push in _PUSH_IN_CODE.finditer(text):
         start, end = push.span()
         before = text[max(0, start - _NEAR - 4) : start].rpartition("\n")[2]
