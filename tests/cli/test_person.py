@@ -67,6 +67,7 @@ def test_a_person_approves_also_after_trying_an_answer_by_hand(project):
     [
         ("agent", [ANSWER, TRUST], "calls `hookline answer`"),
         ("agent", [ANSWER, "env -i HOOKLINE_HOME=$HOOKLINE_HOME $HOOKLINE trust"], "calls `hookline answer`"),
+        ("agent", [ANSWER, "env -i HOOKLINE_HOME=$PWD/else $HOOKLINE trust"], "calls `hookline answer`"),
         ("shell", [f"CLAUDECODE=1 {TRUST}"], "CLAUDECODE of Claude Code"),
         ("shell", [f"QWEN_CODE=1 sh -c 'env -u QWEN_CODE {TRUST}; true'"], "QWEN_CODE of Qwen Code"),
         ("shell", [f"HOOKLINE_TAG=x {TRUST}"], "HOOKLINE_TAG of hookline"),
@@ -155,6 +156,7 @@ def test_only_a_person_uninstalls(project):
     settings = project.folder / ".claude" / "settings.json"
     written = settings.read_text()
     assert project("uninstall", "claude-code").returncode == 2
+    led(project, "agent", ANSWER, "env -i HOOKLINE_HOME=$PWD/else $HOOKLINE uninstall claude-code")
     assert settings.read_text() == written
     assert project.at_terminal("uninstall", "claude-code").returncode == 0
     assert not settings.exists()
@@ -176,3 +178,13 @@ def test_an_agent_that_begins_anew_with_init_has_nothing_approved(project):
     project.environ["CODEX_THREAD_ID"] = "t1"
     assert "hookline.yaml is not approved" in " ".join(project("init").stdout.split())
     assert not approved(project)
+
+
+def test_init_in_place_of_a_file_that_was_approved_is_for_a_person(project):
+    """A process that left its session, with its variables cleared, is known as nobody's."""
+    file = project.folder / "hookline.yaml"
+    approve(file, project.environ)
+    file.unlink()
+    assert "hookline.yaml is not approved" in " ".join(project("init").stdout.split())
+    said = json.loads(project("answer", stdin=json.dumps({**EVENT, "cwd": str(project.folder)})).stdout)
+    assert said["hookSpecificOutput"]["permissionDecision"] == "deny"

@@ -13,7 +13,7 @@ from hookline.claude.payload import when_text
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
-from hookline.hookfile.person import agent_above, need_person
+from hookline.hookfile.person import agent_above, missing_person, need_person
 from hookline.hookfile.read import read, schema
 from hookline.hookfile.trust import (
     FILE,
@@ -22,6 +22,7 @@ from hookline.hookfile.trust import (
     approve,
     content_digest,
     distrusted,
+    is_expected,
     is_there,
     nearest,
     withdraw,
@@ -139,6 +140,8 @@ def init(options: InitOptions) -> int:
     file = options.file
     if file.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{file} is not a name for a hook file; it must end in .yaml")
+    # Whoever takes an approved file away has not approved what comes in its place.
+    nobody = missing_person(os.environ) if is_expected(file, os.environ) else agent_above(os.environ)
     try:
         with open(file, "x", encoding="utf-8") as opened:
             opened.write(FIRST)
@@ -148,7 +151,7 @@ def init(options: InitOptions) -> int:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
     report = Report(options.json)
     report(f"wrote {file}")
-    approved = approve_by(agent_above(os.environ), file, report)
+    approved = approve_by(nobody, file, report)
     report("next: hookline install claude-code")
     return report.done({"wrote": str(file), "approved": approved})
 

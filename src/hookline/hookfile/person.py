@@ -64,16 +64,16 @@ def note_client(environ: Mapping[str, str]) -> None:
 
 def agent_above(environ: Mapping[str, str]) -> str | None:
     """The guarded agent that this process belongs to, in words; None if there is none."""
-    noted = _clients(environ)
     for sign, whose in SIGNS.items():
         if environ.get(sign):
             return f"{sign} of {whose} is set"
     for each in _ancestors():
-        if (noted / each.note).exists():
+        theirs = _variables(each.pid)
+        # It was noted where its own variables say; an agent could set others for what it starts.
+        if any((_clients(known) / each.note).exists() for known in (environ, theirs)):
             return f"{each.name}, process {each.pid}, calls `hookline answer`"
-        variables = _variables(each.pid)
         for sign, whose in SIGNS.items():
-            if sign.encode() in variables:
+            if sign in theirs:
                 return f"process {each.pid} has {sign} of {whose}"
     return None
 
@@ -141,10 +141,11 @@ def _process(pid: int) -> Process | None:
     return Process(pid, name, int(fields[1]), int(fields[3]), int(fields[4]), fields[19].decode())
 
 
-def _variables(pid: int) -> frozenset[bytes]:
-    """The names of the variables that a process was started with."""
+def _variables(pid: int) -> dict[str, str]:
+    """The variables that a process was started with."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return frozenset(each.partition(b"=")[0] for each in file.read().split(b"\0"))
+            pairs = (each.partition("=") for each in os.fsdecode(file.read()).split("\0"))
+            return {name: value for name, _, value in pairs}
     except OSError:
-        return frozenset()  # another user's
+        return {}  # another user's
