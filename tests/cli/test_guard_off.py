@@ -9,7 +9,7 @@ from tests.command import approve
 
 AGENT = """
 from hookline import Agent, Scripted
-turn = {"tools": [{"name": "bash", "arguments": {"command": "echo hi"}}]}
+turn = {"tools": [{"name": "bash", "arguments": {"command": "touch made"}}]}
 agent = Agent(id="coder", tools=["bash"], model=Scripted([turn, "done"]))
 """
 
@@ -24,6 +24,11 @@ def guarded(hookline):
         return hookline
 
     return write
+
+
+def made(hookline):
+    """True if the call that the guard stands before has happened."""
+    return (hookline.folder / "made").exists()
 
 
 def flat(text):
@@ -44,6 +49,9 @@ def flat(text):
 def test_a_guard_that_breaks_says_so_everywhere(guarded, keys, said, checked):
     hookline = guarded(*keys)
     done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
+    assert made(hookline) is ("mode: observe" in keys), (
+        "only one that may refuse nothing lets the call happen"
+    )
     assert said in flat(done.stderr)
     assert said in flat(hookline("runs", "last").stdout)
     if checked is not None:
@@ -62,7 +70,7 @@ def test_a_guard_that_breaks_says_so_everywhere(guarded, keys, said, checked):
 def test_a_file_that_is_wrong_runs_nothing(guarded, keys, said):
     hookline = guarded(*keys)
     done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
-    assert done.returncode == 2
+    assert (done.returncode, made(hookline)) == (2, False)
     assert said in done.stderr
     assert "no runs yet" in hookline("runs").stdout
     assert said in hookline("check", "hookline.yaml").stdout
@@ -71,7 +79,7 @@ def test_a_file_that_is_wrong_runs_nothing(guarded, keys, said):
 def test_a_misspelt_point_runs_nothing(guarded):
     hookline = guarded("shell: 'true'", on="tool.strat")
     done = hookline("run", "coder.py", "x", "--hooks", "hookline.yaml")
-    assert done.returncode == 2
+    assert (done.returncode, made(hookline)) == (2, False)
     assert "did you mean tool.start?" in done.stderr
     assert "did you mean tool.start?" in hookline("check", "hookline.yaml").stdout
 
@@ -79,8 +87,10 @@ def test_a_misspelt_point_runs_nothing(guarded):
 def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
     hookline = guarded("shell: 'true'", name="other.yaml")
     hooks = {"PreTolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
+    hooks["PreToolUse"] = [{"hooks": [{"type": "command", "command": "echo no >&2; exit 2"}]}]
     (hookline.folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
     done = hookline("run", "coder.py", "x", "--hooks", "settings.json")
+    assert not made(hookline), "only that entry is dropped"
     assert "did you mean 'PreToolUse'?" in done.stderr
     assert "did you mean 'PreToolUse'?" in hookline("check", "settings.json").stdout
 
@@ -88,7 +98,7 @@ def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
 def test_a_file_that_is_not_there_runs_nothing(guarded):
     hookline = guarded("shell: 'true'", name="other.yaml")
     done = hookline("run", "coder.py", "x", "--hooks", "gone.yaml")
-    assert done.returncode == 2
+    assert (done.returncode, made(hookline)) == (2, False)
     assert "gone.yaml: there is no such file" in done.stderr
     assert "gone.yaml: there is no such file" in hookline("check", "gone.yaml").stdout
 
@@ -131,6 +141,8 @@ def asked(hookline, event):
 def test_a_file_that_is_not_trusted_is_told(guarded, event):
     hookline = guarded("shell: exit 1")
     done = asked(hookline, event)
+    if event == "PreToolUse":
+        assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "is not approved" in (done.stdout if event == "PreToolUse" else done.stderr)
     told = flat(hookline("runs", "claude-s1").stdout)
     assert "no hook was called:" in told
