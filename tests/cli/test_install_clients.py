@@ -583,3 +583,31 @@ def test_managed_settings_are_for_root(tmp_path, monkeypatch):
     finally:
         os.seteuid(user)
     assert not file.exists()
+
+
+OFF = {
+    "claude-code": ("settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
+    "codex": ("config.toml", "[features]\nhooks = false\n", "features.hooks"),
+    "gemini": ("settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
+    "qwen": ("settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
+}
+
+
+@everyone
+def test_hooks_that_are_switched_off_in_other_settings_of_the_client_are_no_proof(home, name):
+    file, text, key = OFF[name]
+    settings = home.file(name, Place.USER).with_name(file)
+    settings.parent.mkdir(parents=True)
+    home.hooks("def mine(ctx, c): ...\n")
+    assert home.told("install", name)["proof"]["proved"]
+    settings.write_text(text + (settings.read_text() if settings.exists() else ""))
+    told = home.told("install", name, code=1)
+    assert not told["proof"]["proved"]
+    assert f"{settings}: {key} is " in told["proof"]["problem"]
+    assert f"{settings}: {key} is " in " ".join(home.hookline("check", "hookline.yaml").stdout.split())
+    if name != "codex":
+        # The project's own word comes before the user's.
+        own = json.loads(home.file(name).read_text())
+        own.update(hooksConfig={"enabled": True}, disableAllHooks=False)
+        home.file(name).write_text(json.dumps(own))
+        assert home.told("install", name)["proof"]["proved"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -35,6 +36,15 @@ Cut = list[tuple[int, int]] | None
 _EVENTS = frozenset(event for events in CALLERS.values() for event in events)
 # Also the lines of earlier versions: without the shell around them, and without options.
 _LINE = r"(?:/bin/sh -c .* )?(?:hookline|.*\S (?:-P )?-m hookline) answer {event}(?: --as \w+| --once| --within \d+)*"
+
+
+SWITCHES: tuple[tuple[tuple[str, ...], bool], ...] = (
+    (("allowManagedHooksOnly",), True),
+    (("disableAllHooks",), True),
+    (("hooksConfig", "enabled"), False),
+    (("features", "hooks"), False),
+)
+"""The settings with which a client asks no hook, and the value that says so."""
 
 
 class Entry(NamedTuple):
@@ -117,7 +127,7 @@ def wanted(client: Client, place: Place, hooks: Iterable[Standing], settings: Se
 
 
 def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -> Iterator[str]:
-    """Notes on settings whose entries are not enough for these hooks, or would let a call pass without hookline."""
+    """Notes on settings whose entries are not enough for these hooks, are not asked, or would let a call pass."""
     standing = list(hooks)
     for client in CLIENTS.values():
         for place in Place:
@@ -133,10 +143,44 @@ def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -
                 or _seconds(client, had[event]) < handler["timeout"] // client.ticks
                 or ("/bin/sh" in handler["command"]) > ("/bin/sh" in had[event].handler["command"])
             ]
+            if had and (why := switched_off(client, place, folder, environ)):
+                yield why
             if had and lacking:
                 option = "" if place is Place.PROJECT else f" --{place}"
                 again = f"hookline install {client.name}{option}"
                 yield f"{file}: the entries of hookline do not do for {', '.join(lacking)}; run: {again}"
+
+
+def switched_off(client: Client, place: Place, folder: Path, environ: Mapping[str, str]) -> str | None:
+    """The reason why a client asks none of the hooks in the settings of a place; None if it does."""
+    nearest_last = (Place.MANAGED, Place.LOCAL, Place.PROJECT, Place.USER)
+    for keys, off in SWITCHES:
+        only_managed = keys[0] == "allowManagedHooksOnly"
+        if only_managed and place is Place.MANAGED:
+            continue
+        # Root's entries run whatever a user's settings say.
+        for other in nearest_last[:1] if only_managed or place is Place.MANAGED else nearest_last:
+            file = client.file(other, folder, environ)
+            if file is not None and client.name == "codex":
+                file = file.with_name("config.toml")
+            value = _setting(file, keys) if file is not None else None
+            if value is off:
+                return f"{file}: {'.'.join(keys)} is {json.dumps(off)}, so {client.title} asks no hook"
+            if value is not None:
+                break
+    return None
+
+
+def _setting(file: Path, keys: tuple[str, ...]) -> Any:
+    """A value in the settings; None if it is not there, or the file cannot be read, which the client says itself."""
+    try:
+        text = read_text(file) or ""
+        value: Any = tomllib.loads(text) if file.suffix == ".toml" else load_json(text or "{}", file)[0].value
+    except (FileError, ValueError):
+        return None
+    for key in keys:
+        value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _seconds(client: Client, entry: Entry) -> int:

@@ -20,6 +20,7 @@ from hookline.claude.entries import (
     note_of,
     put_back,
     read_settings,
+    switched_off,
     take_entries_out,
     wanted,
 )
@@ -99,7 +100,10 @@ def install(options: InstallOptions) -> int:
         found_by = f"hookline check {shlex.quote(str(target.file))}"
         report(f"note: {target.client.title} {target.client.off}; its calls go on then: {found_by} finds it")
     approved = _approved(target, report)
-    problem = prove(target.client, next(iter(elsewhere.values())) if alone else settings, target.folder)
+    off = switched_off(target.client, target.place, target.folder, os.environ)
+    problem = off or prove(
+        target.client, next(iter(elsewhere.values())) if alone else settings, target.folder
+    )
     report(f"NOT PROVED: {problem}" if problem else f"proved through that entry: {PROVED}")
     report.done(
         {

@@ -49,7 +49,7 @@ def _of_other_client(file: Path) -> list[FileError] | None:
         return None
     from hookline.claude.clients import CLIENTS
     from hookline.claude.codex_trust import is_trusted
-    from hookline.claude.entries import Entry
+    from hookline.claude.entries import SWITCHES, Entry
     from hookline.claude.events import CALLERS, meant
     from hookline.claude.settings_file import load_json
     from hookline.hookfile.scripts import missing_command
@@ -63,7 +63,7 @@ def _of_other_client(file: Path) -> list[FileError] | None:
         return None
     found = Findings()
     settings = Node.root(load_json(text_of(file), file)[0], found)
-    for keys, value in (("disableAllHooks",), True), (("hooksConfig", "enabled"), False):
+    for keys, value in SWITCHES:
         if (given := settings.inside(*keys)) is not None and given.value is value:
             given.wrong("no hook here runs", code="not-enforced")
     hooks = settings.inside("hooks")
