@@ -1,7 +1,8 @@
 """`hookline` commands as forks of an interpreter that has loaded hookline: processes of their own without the start.
 
-Most of the time of a command is spent on imports, which are the same in every test. Tests of the start itself, of
-signals and of commands beside each other start a new interpreter.
+Most of the time of a command is spent on imports, which are the same in every test: a package that one command
+loads, such as a provider's client, is loaded for the next ones too. Tests of the start itself, of signals and of
+commands beside each other start a new interpreter.
 """
 
 import atexit
@@ -23,11 +24,13 @@ import hookline
 for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
     if not module.name.startswith(("hookline.__main__", "hookline.adapters.")):
         importlib.import_module(module.name)
-gc.freeze()
+PACKAGES = (sys.prefix, sys.base_prefix)
 asks = int(sys.argv[1])
 os.set_inheritable(asks, False)
 for line in open(asks, closefd=False):
+    gc.freeze()
     asked = json.loads(line)
+    known = set(sys.modules)
     reads, writes = os.pipe()
     pid = os.fork()
     if not pid:
@@ -36,6 +39,12 @@ for line in open(asks, closefd=False):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.write(1, b"%d\\n" % (int(os.read(reads, 9) or 1) if asked["terminal"] else code))
     os.close(reads)
+    if os.path.exists(asked["loaded"]):
+        with open(asked["loaded"]) as loaded:
+            names = loaded.read().split()
+        os.unlink(asked["loaded"])
+        for name in names:
+            importlib.import_module(name)
 else:
     os._exit(0)
 # Outside of the loop, so that the fork ends as any interpreter does.
@@ -79,6 +88,11 @@ threading._shutdown()
 atexit._run_exitfuncs()
 sys.stdout.flush()
 sys.stderr.flush()
+specs = [getattr(module, "__spec__", None) for name, module in [*sys.modules.items()] if name not in known]
+names = [spec.name for spec in specs if spec and str(spec.origin).startswith(PACKAGES)]
+if names:
+    with open(asked["loaded"], "w") as loaded:
+        loaded.write(" ".join(names))
 os.write(writes, b"%d" % (code or 0))
 os._exit(code or 0)
 """
@@ -150,6 +164,7 @@ class Server:
             "words": words,
             "cwd": os.path.abspath(cwd),
             "env": dict(env),
+            "loaded": f"{self._folder.name}/loaded",
             **options,
             **files,
             **streams,
