@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,35 +57,40 @@ def stale(target: Path, text: str) -> list[str]:
 
 
 class Collector:
-    """A pytest plugin that keeps which tests name which statement and rule."""
-
-    def __init__(self) -> None:
-        self.tests: dict[str, dict[str, set[str]]] = {marker: {} for marker in MARKERS}
+    """A pytest plugin that keeps the tests."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            for marker in MARKERS:
-                for id in (id for mark in item.iter_markers(marker) for id in mark.args):
-                    # One line a test, not one a parameter.
-                    self.tests[marker].setdefault(id, set()).add(item.nodeid.partition("[")[0])
+        self.items = items
+
+
+def marked_files() -> list[Path]:
+    """The files of tests that name something; no other is read."""
+    texts = {file: file.read_text() for file in sorted(ROOT.glob("tests/**/test_*.py"))}
+    return [file for file, text in texts.items() if any(marker in text for marker in MARKERS)]
+
+
+def by_id(items: Iterable[pytest.Item]) -> dict[str, Shown]:
+    """The tests by what they name, for each marker."""
+    tests: dict[str, dict[str, set[str]]] = {marker: {} for marker in MARKERS}
+    for item in items:
+        for marker in MARKERS:
+            for id in (id for mark in item.iter_markers(marker) for id in mark.args):
+                # One line a test, not one a parameter.
+                tests[marker].setdefault(id, set()).add(item.nodeid.partition("[")[0])
+    return {marker: {id: sorted(each) for id, each in found.items()} for marker, found in tests.items()}
 
 
 def collected() -> dict[str, Shown]:
-    """The tests by what they name, for each marker; exits if they cannot be collected. Files that name nothing are not read."""
+    """The tests by what they name, for each marker; exits if they cannot be collected."""
     collector = Collector()
     output = io.StringIO()
-    texts = {file: file.read_text() for file in sorted(ROOT.glob("tests/**/test_*.py"))}
-    files = [file for file, text in texts.items() if any(marker in text for marker in MARKERS)]
-    arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", *(str(file) for file in files)]
+    arguments = ["--collect-only", "-q", "-p", "no:cacheprovider", *map(str, marked_files())]
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), contextlib.chdir(ROOT):
         status = pytest.main(arguments, plugins=[collector])
     if status != pytest.ExitCode.OK:
         print(output.getvalue(), file=sys.stderr)
         raise SystemExit("the tests could not be collected; see above")
-    return {
-        marker: {id: sorted(tests) for id, tests in found.items()}
-        for marker, found in collector.tests.items()
-    }
+    return by_id(collector.items)
 
 
 if __name__ == "__main__":

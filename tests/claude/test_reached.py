@@ -1,6 +1,7 @@
 """Every function of the command protocol is reached from a program: none is there for its tests alone."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -18,7 +19,10 @@ def module_name(file):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-TREES = {module_name(file): ast.parse(file.read_text()) for file in SOURCE.rglob("*.py")}
+@functools.cache
+def trees_of_source():
+    # Not at import: every worker would read the whole tree to collect one test.
+    return {module_name(file): ast.parse(file.read_text()) for file in SOURCE.rglob("*.py")}
 
 
 def names_of(statement):
@@ -48,7 +52,7 @@ def imports_in(node):
         elif isinstance(each, ast.ImportFrom) and each.module:
             for alias in each.names:
                 whole = f"{each.module}.{alias.name}"
-                named = (whole, None) if whole in TREES else (each.module, alias.name)
+                named = (whole, None) if whole in trees_of_source() else (each.module, alias.name)
                 bound[alias.asname or alias.name] = named
     return bound
 
@@ -117,8 +121,9 @@ def unreached(trees):
 def test_every_function_of_the_command_protocol_is_reached_from_a_program():
     """Two that only call each other are added, to see that such are found."""
     lonely = ast.parse("def lonely_one():\n    lonely_two()\n\ndef lonely_two():\n    lonely_one()")
-    wire = ast.Module(body=[*TREES["hookline.claude.wire"].body, *lonely.body], type_ignores=[])
-    assert unreached({**TREES, "hookline.claude.wire": wire}) == [
+    trees = trees_of_source()
+    wire = ast.Module(body=[*trees["hookline.claude.wire"].body, *lonely.body], type_ignores=[])
+    assert unreached({**trees, "hookline.claude.wire": wire}) == [
         "hookline.claude.wire.lonely_one",
         "hookline.claude.wire.lonely_two",
     ]
