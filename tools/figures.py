@@ -38,9 +38,10 @@ def figures(tree: Path) -> dict[str, object]:
     texts = {file.relative_to(tree): file.read_text(encoding="utf-8") for file in sorted(tree.rglob("*.py"))}
     lines = {str(file): len(text.splitlines()) for file, text in texts.items()}
     modules = [file for file in texts if not file.stem.startswith("__")]
-    parsed = [ast.parse(text) for text in texts.values()]
-    nodes = [node for module in parsed for node in ast.walk(module)]
-    docs = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, DOCUMENTED)]
+    nodes = [
+        node for text in texts.values() for node in ast.walk(ast.parse(text)) if isinstance(node, DOCUMENTED)
+    ]
+    docs = [ast.get_docstring(node) or "" for node in nodes]
     classes = [node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef)]
     commands = {file: count for file, count in lines.items() if file.startswith("cli/")}
     doubled = repeated(file.stem for file in modules)
