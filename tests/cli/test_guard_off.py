@@ -84,6 +84,62 @@ def test_a_misspelt_point_runs_nothing(guarded):
     assert "did you mean tool.start?" in hookline("check", "hookline.yaml").stdout
 
 
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("x.claude.PermissionReqest", "did you mean PermissionRequest?"),
+        ("x.claud.PermissionRequest", "unknown caller 'claud'"),
+        ("x.claude.PreToolUse", "write tool.start"),
+    ],
+)
+def test_an_event_that_no_client_sends_lets_nothing_through(guarded, event, said):
+    hookline = guarded("shell: exit 2", on=event)
+    python = (
+        "from hookline import HookResult, hook\n@hook(on='{}')\ndef no(c, h): return HookResult.block('no')\n"
+    )
+    (hookline.folder / "mine.py").write_text(python.format(event))
+    asked = {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {}, "session_id": "s"}
+    for file in ("hookline.yaml", "mine.py"):
+        done = hookline("answer", "--file", file, stdin=json.dumps({**asked, "cwd": str(hookline.folder)}))
+        assert json.loads(done.stdout)["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+        assert said in done.stdout
+        assert hookline("run", "coder.py", "x", "--hooks", file).returncode == 2
+    assert said in hookline("check", "hookline.yaml").stdout
+
+
+@pytest.mark.parametrize("content", ['{"hooks": {"PreToolUse": [', "[]", "", '{"hooks": []}'])
+def test_a_foreign_file_that_cannot_be_read_at_all_runs_nothing(guarded, content):
+    hookline = guarded("shell: 'true'", name="other.yaml")
+    (hookline.folder / "settings.json").write_text(content)
+    for command in (("run", "coder.py", "x"), ("try", "tool.start", "coder.py", "--tool", "bash")):
+        done = hookline(*command, "--hooks", "settings.json")
+        assert (done.returncode, "settings.json:1: " in done.stderr) == (2, True)
+    assert "no runs yet" in hookline("runs").stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "tool", "given"),
+    [
+        ("path", "Write", {"file_path": "/etc/x", "content": ""}),
+        ("file_path", "write_file", {"path": "/etc/x", "content": ""}),
+        ("path", "NotebookEdit", {"notebook_path": "/etc/x", "new_source": ""}),
+        ("command", "exec_command", {"cmd": "ls /etc"}),
+    ],
+)
+def test_a_condition_on_an_input_holds_under_the_key_of_the_tool_that_is_called(guarded, key, tool, given):
+    hookline = guarded(f"when: {{input.{key}: {{contains: /etc}}}}", "shell: exit 2")
+    event = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": tool,
+        "session_id": "s",
+        "cwd": str(hookline.folder),
+    }
+    for put, verdict in ((given, "deny"), (dict.fromkeys(given, "/srv"), None)):
+        asked = json.dumps({**event, "tool_input": put})
+        said = hookline("answer", "--file", "hookline.yaml", stdin=asked).stdout or "{}"
+        assert json.loads(said).get("hookSpecificOutput", {}).get("permissionDecision") == verdict
+
+
 def test_a_misspelt_event_of_a_foreign_file_is_told(guarded):
     hookline = guarded("shell: 'true'", name="other.yaml")
     hooks = {"PreTolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}

@@ -87,7 +87,10 @@ RIGHT = {
     "on, another tool's": ("on: x.claude.Notification\nshell: x", {"points": ("x.claude.Notification",)}),
     "match, a list of one": ("match: [bash]\nshell: x", {"match": "bash"}),
     "match, two kinds": ("match: kind:read|write\nshell: x", {"match": "kind:read|write"}),
-    "match at another tool's event": ("on: x.a.b\nmatch: bash\nshell: x", {"match": "bash"}),
+    "match at another tool's event": (
+        "on: x.claude.PermissionRequest\nmatch: bash\nshell: x",
+        {"match": "bash"},
+    ),
     "python, a module": ("python: a.b:f", {"params": {"module": "a.b", "function": "f"}}),
     "python, a file": ("python: ./a.py:f", {"params": {"file": "a.py", "function": "f"}}),
     "image": ("image: a/b:1", {"kind": "image", "params": {"image": "a/b:1", "command": []}}),

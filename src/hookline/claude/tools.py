@@ -172,6 +172,14 @@ def tool_named(name: str, as_: str = "claude") -> ClientTool:
     return TOOLS.get(as_, {}).get(name) or _OF_ANY.get(name, _OTHER)
 
 
+def keys_like(key: str, kind: str) -> list[str]:
+    """The keys that tools of a kind have for the same thing: `file_path` of one tool is `path` of another."""
+    tables = [tool.keys for tools in TOOLS.values() for tool in tools.values() if tool.kind == kind]
+    named = {role for keys in tables for role in keys if key in (role, keys[role])}
+    roles = {key} if key in named else named
+    return [keys[role] for keys in tables for role in roles if role in keys]
+
+
 def kind_of(name: str, as_: str = "claude") -> str:
     return tool_named(name, as_).kind
 

@@ -45,6 +45,7 @@ from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.compiler import OWN_GUARDS
 from hookline.hookfile.importer import function_of, imported
+from hookline.hookfile.keys import foreign_point
 from hookline.hookfile.scripts import missing_command, script_fault
 from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
@@ -104,11 +105,20 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
             made = python_hook(value)
+            _refuse_unknown_events(made)
             listed.append(replace(made, defaults={**native.FOREIGN, **(made.defaults or {})}))
     if not listed:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
     return Attached(listed)
+
+
+def _refuse_unknown_events(hook: Hook) -> None:
+    try:
+        for point in hook.points - set(Point):
+            foreign_point(point)
+    except UsageError as exc:
+        raise FileError.at(hook.source, f"hook {hook.name}: {exc}") from exc
 
 
 def _is_agent(text: str) -> bool:
@@ -118,15 +128,15 @@ def _is_agent(text: str) -> bool:
 
 
 def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
-    """The hooks of every file. A wrong entry of ours is a guard that would be off, so nothing runs then;
-    of a foreign file only that entry is dropped, as its own tool would, and it is told."""
+    """The hooks of every file. A wrong entry of ours is a guard that would be off, so nothing runs then; of a
+    foreign file only that entry is dropped, as its own tool would, and it is told, unless the whole file is wrong."""
     found: list[Hook] = []
     for file in files:
         loaded = load_hooks(file, runner)
         for each in (*loaded.problems, *loaded.notes):
             warn(str(each))
-        if not file.endswith(".json"):
-            refuse_mistakes(file, len(loaded.problems))
+        foreign = file.endswith(".json")
+        refuse_mistakes(file, sum(not foreign or "." not in (each.key or "") for each in loaded.problems))
         found += loaded.hooks
     once, twins = each_once(found)
     if twins:

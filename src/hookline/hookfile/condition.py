@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.claude.tools import keys_like
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.errors import UsageError, meant
@@ -83,9 +84,21 @@ def check_condition(data: Any, points: Iterable[Point | str], inputs: Collection
         lacking = [point for point in known if not there(point)]
         if lacking:
             raise Wrong(f"this cannot be met at {', '.join(lacking)}: {why}", trail)
+        if root == "input" and rest:
+            return lambda context: test(_of_input(context, rest))
         return lambda context: test(_inside(take(context), rest))
 
     return all_of(data, ())
+
+
+def _of_input(context: HookContext, path: list[str]) -> Any:
+    """The value in the input, under this key or the one that the tool called has for the same thing."""
+    payload, kind = context.given.payload, context.facts.tool_kind
+    found = _inside(payload, path)
+    others = keys_like(path[0], kind) if found is _MISSING and kind else ()
+    return next(
+        (item for key in others if (item := _inside(payload, [key, *path[1:]])) is not _MISSING), found
+    )
 
 
 def _all(tests: list[Test]) -> Test:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hookline.claude.events import CALLERS
+from hookline.claude.events import CALLERS, known_caller
 from hookline.claude.tools import TOOLS
 from hookline.engine.context import Facts
 from hookline.engine.point import Point
@@ -86,8 +86,11 @@ def _point(word: Any, trail: Trail) -> Point | str:
     if isinstance(word, str):
         if word in Point.__members__.values():
             return Point(word)
-        if FOREIGN.fullmatch(word):
-            return word
+        if word.startswith("x."):
+            try:
+                return foreign_point(word)
+            except UsageError as exc:
+                raise Wrong(str(exc), trail) from exc
         letters = re.sub(r"[^a-z]", "", word.lower())
         plain_names = {point.replace(".", ""): point for point in Point}
         known = _ELSEWHERE.get(letters) or plain_names.get(letters)
@@ -95,6 +98,23 @@ def _point(word: Any, trail: Trail) -> Point | str:
             f"unknown point {word!r}{f'; did you mean {known}?' if known else meant(word, Point)}", trail
         )
     raise Wrong(f"{word!r} is not a point; known: {', '.join(Point)}", trail)
+
+
+def foreign_point(word: str) -> str:
+    """`x.client.Event` as it is; UsageError if no hook is ever called there. A client may have newer events than we know."""
+    import difflib
+
+    if not FOREIGN.fullmatch(word):
+        raise UsageError(f"unknown point {word!r}; an event of a client is written as x.claude.Notification")
+    client, event = word.split(".")[1:]
+    known = known_caller(client)
+    if point := known.get(event):
+        raise UsageError(f"{word!r} is no point of its own; write {point}")
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(event.lower(), names, n=1, cutoff=0.85)
+    if near and event not in known:
+        raise UsageError(f"{event!r} is not an event of {client}; did you mean {names[near[0]]}?")
+    return word
 
 
 def match(node: Node) -> str | tuple[str, ...]:
