@@ -155,6 +155,13 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
 
 
+def refuse_unknown(called: str, unknown: Iterable[str], function: object) -> None:
+    """Raises for a keyword that a function does not have: a misspelt one may be a guard that is off."""
+    for word in unknown:
+        known = getattr(function, "__kwdefaults__", ())
+        raise UsageError(f"{called}: unknown keyword {word!r}{meant(word, known)}")
+
+
 @contextmanager
 def needs(what: str, extra: str) -> Generator[None]:
     """Imports of an extra's packages go inside: one that is missing is told with the command that installs it."""

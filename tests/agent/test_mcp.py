@@ -1004,7 +1004,7 @@ async def test_a_call_that_is_refused_by_http_fails_with_the_status_and_the_run_
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "neither": ({}, "either a command to start or the url"),
     "both": ({"command": "x", "url": "http://x"}, "either a command to start or the url"),
-    "empty command": ({"command": ""}, "command is empty"),
+    "empty command": ({"command": ""}, "command is ''; give the program alone"),
     "no address": ({"url": "localhost:80"}, "url is 'localhost:80'; it begins with http://"),
     "transport": ({"url": "http://x", "transport": "ssh"}, "transport is 'ssh'; known: stdio, http, sse"),
     "stdio at a url": ({"url": "http://x", "transport": "stdio"}, "transport 'stdio' needs a command"),

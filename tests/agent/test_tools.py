@@ -148,7 +148,7 @@ def test_a_function_that_cannot_be_described_is_refused(function: Any, message: 
 
 def test_an_unknown_kind_of_approval_is_refused() -> None:
     with pytest.raises(UsageError, match="approval is 'sometimes'; known: none, always"):
-        tool(approval="sometimes")
+        tool(approval="sometimes")(lambda: "done")
 
 
 # -- what goes wrong -------------------------------------------------------------------------------------------

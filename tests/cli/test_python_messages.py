@@ -7,7 +7,7 @@ from hookline import Agent, HookResult, Scripted, UsageError, hook
 TURN = '{"tools": [{"name": "bash", "arguments": {"command": "touch made"}}]}'
 FILE = """
 import time
-from hookline import Agent, HookResult, Scripted, hook
+from hookline import Agent, HookResult, McpServer, Scripted, Tool, hook, tool
 
 %s
 
@@ -31,6 +31,30 @@ MISTAKES = {
         "agent.py:5]",
         "ran past its limit of 0.05 s",
     ),
+    "a keyword of a result": (
+        "def f(c, h):\n    return HookResult.continue_with(modified_paylod={})",
+        "on_tool_start=[f]",
+        "agent.py:6)",
+        "unknown keyword 'modified_paylod'; did you mean modified_payload?",
+    ),
+    "a point that is no text": ("@hook(on=5)\ndef f(c, h): pass", "", ":5: ", "on is 5; give a text"),
+    "a match that is no text": ("@hook(match=5)\ndef f(c, h): pass", "", ":5: ", "match is 5; give a text"),
+    "a limit": ("", "timeout='5'", ":7: ", "agent 'a': timeout is '5'; give seconds greater than 0"),
+    "a tool's kind": ("@tool(kind='shel')\ndef f(): pass", "", ":5: ", "did you mean shell?"),
+    "a tool's keyword": ("@tool(kidn='shell')\ndef f(): pass", "", ":5: ", "did you mean kind?"),
+    "a tool's limit": (
+        "@tool(timeout=-1)\ndef f(): pass",
+        "",
+        ":5: ",
+        "tool 'f': timeout is -1; give seconds",
+    ),
+    "a tool's approval": (
+        "Tool(id='t', description='', parameters={}, body=print, approval='allways')",
+        "",
+        ":5: ",
+        "tool 't': approval is 'allways'; did you mean always?",
+    ),
+    "a server's command": ("McpServer(name='x', command=['a', 'b'])", "", ":5: ", "give the program alone"),
     "another point's": (
         "def f(c, h):\n    return HookResult.skip('x')",
         "on_tool_start=[f]",

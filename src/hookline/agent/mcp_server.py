@@ -98,17 +98,18 @@ def _wrongs(server: McpServer) -> Iterable[str]:
         yield f"transport is {server.transport!r}; known: {', '.join(OPENERS)}"
     elif local != (server.command is not None):
         yield f"transport {server.transport!r} needs {'a command' if local else 'a url'}"
-    elif local and not server.command:
-        yield "command is empty"
-    elif not local and urlsplit(server.url or "").scheme not in ("http", "https"):
+    elif local and not (server.command and isinstance(server.command, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"command is {server.command!r}; give the program alone, and its arguments as args"
+    elif not local and not str(server.url).startswith(("http://", "https://")):
         yield f"url is {server.url!r}; it begins with http:// or https://"
     if local and server.headers:
         yield "headers are for a url; a command takes args and env"
     if not local and (server.args or server.env or server.cwd is not None):
         yield "args, env and cwd are for a command; a url takes headers"
     for key in ("args", "tools"):
-        if isinstance(getattr(server, key), str):
-            yield f"{key} is {getattr(server, key)!r}; give a list of words"
+        words: Any = getattr(server, key) or ()
+        if isinstance(words, str) or not all(isinstance(each, str) for each in words):
+            yield f"{key} is {words!r}; give a list of words"
     for key in ("start_timeout", "timeout"):
         seconds: Any = getattr(server, key)
         if not is_limit(seconds) and not (seconds is None and key == "timeout"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +16,12 @@ from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, S
 from hookline.agent.stop import StopCondition, conditions_of
 from hookline.agent.tools import Tool, ready_tool, schema_of, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
-from hookline.engine.hook import AgentDeclaration, Declaration, Hook
+from hookline.engine.hook import AgentDeclaration, Declaration, Hook, seconds
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.point import KEYWORDS
 from hookline.engine.record import Journal, Owner, Record
-from hookline.errors import UsageError, meant
+from hookline.errors import UsageError, refuse_unknown
 from hookline.handlers.python import python_hook
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Agent:
         on_tool_end: Functions = None,
         **unknown: Any,
     ) -> None:
-        _refuse_unknown(Agent.__init__, "Agent", unknown)
+        refuse_unknown("Agent", unknown, Agent.__init__)
         if not id or not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"an agent's id must be a non-empty text, not {id!r}")
         self.id = id
@@ -91,7 +90,7 @@ class Agent:
         self.stop_conditions = conditions_of(stop_conditions)
         self.output = OutputSchema(output_schema) if output_schema is not None else None
         self.workspace = str(workspace) if workspace is not None else None
-        self.timeout = timeout
+        self.timeout = seconds(timeout, f"agent {id!r}: ")
         self.on_run_start = _functions("on_run_start", on_run_start)
         self.on_run_end = _functions("on_run_end", on_run_end)
         self.on_session_start = _functions("on_session_start", on_session_start)
@@ -142,10 +141,10 @@ class Agent:
         journal.
         """
         other = {name: value for name, value in settings.items() if name not in PROVIDER_SETTINGS}
-        _refuse_unknown(Agent.run, f"agent {self.id!r}: run", other)
+        refuse_unknown(f"agent {self.id!r}: run", other, Agent.run)
         arguments = RunArguments(
             hooks=tuple(each if isinstance(each, Hook) else python_hook(each) for each in hooks),
-            timeout=self.timeout if timeout is None else timeout,
+            timeout=self.timeout if timeout is None else seconds(timeout, f"agent {self.id!r}: "),
             provider_kwargs={**(provider_kwargs or {}), **settings},
             emit=emit,
         )
@@ -300,17 +299,6 @@ class Agent:
                 environ=os.environ if self.environ is None else self.environ,
             )
         return self._model
-
-
-def _refuse_unknown(function: Callable[..., Any], called: str, unknown: Iterable[str]) -> None:
-    """Raises for a keyword that the function does not have: a misspelt one may be a guard that is off."""
-    for word in unknown:
-        known = [
-            name
-            for name in inspect.signature(function).parameters
-            if name not in ("self", "unknown", "settings")
-        ]
-        raise UsageError(f"{called}: unknown keyword {word!r}{meant(word, known)}")
 
 
 def _refuse_in_tool(agent: str, **given: Any) -> None:

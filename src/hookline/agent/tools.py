@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_type_hints, overl
 from hookline.agent.models import ToolSpec, faults
 from hookline.claude.tools import kind_of
 from hookline.engine.context import WorkflowContext
-from hookline.engine.hook import is_limit
+from hookline.engine.hook import is_limit, seconds
 from hookline.engine.threads import Threads
-from hookline.errors import AgentFailed, UsageError
+from hookline.errors import AgentFailed, UsageError, meant, refuse_unknown
+from hookline.matcher import TOOL_KINDS
 from hookline.runners import Order, Runner
 from hookline.runners.local import LocalRunner
 
@@ -48,6 +49,15 @@ class Tool:
     kind: str = "other"
     approval: str = "none"
     timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        # A kind or an approval that is misspelt would be a guard that is off.
+        if not self.id or not isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"a tool's id must be a non-empty text, not {self.id!r}")
+        for key, known in (("kind", TOOL_KINDS), ("approval", APPROVALS)):
+            if (word := getattr(self, key)) not in known:
+                raise UsageError(f"tool {self.id!r}: {key} is {word!r}{meant(str(word), known)}")
+        seconds(self.timeout, f"tool {self.id!r}: ")
 
     @property
     def spec(self) -> ToolSpec:
@@ -89,6 +99,7 @@ def tool(
     kind: str | None = None,
     approval: str = "none",
     timeout: float | None = None,
+    **unknown: Any,
 ) -> Any:
     """Makes a tool of a function: `(ctx)`, `(ctx, input: SomeModel)`, or plain typed parameters.
 
@@ -96,8 +107,7 @@ def tool(
     Without a `kind` it has that of the tool that clients call by its name, else `other`.
     `approval="always"` asks a person before each call, unless a hook allows it.
     """
-    if approval not in APPROVALS:
-        raise UsageError(f"approval is {approval!r}; known: {', '.join(APPROVALS)}")
+    refuse_unknown("@tool", unknown, tool)
 
     def make(target: Callable[..., Any]) -> Tool:
         name = getattr(target, "__name__", None)

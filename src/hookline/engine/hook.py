@@ -16,7 +16,7 @@ from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import plain
 from hookline.engine.point import HookAction, Point, point_named
 from hookline.engine.result import ALLOWED, HookResult
-from hookline.errors import UsageError, meant
+from hookline.errors import UsageError, meant, refuse_unknown
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a hook may take by default."""
@@ -27,7 +27,6 @@ Handler = Callable[[WorkflowContext | None, HookContext], Awaitable[HookResult] 
 """The callable of a hook. An inline one returns its result, any other an awaitable."""
 Matcher = Callable[[Facts], bool]
 Condition = Callable[[HookContext], bool]
-_KEYWORDS = ("on", "match", "timeout", "on_error", "inline", "observe", "mode", "name", "changes")
 
 
 class OnError(StrEnum):
@@ -193,15 +192,16 @@ def hook(
     `observe` runs the hook and only records what it would have decided. `changes="output"` is for a hook that masks:
     if it breaks at the end of a tool, a model call or an agent, the output is withheld.
     """
-    for word in unknown:
-        raise UsageError(f"@hook: unknown keyword {word!r}{meant(word, _KEYWORDS)}")
+    refuse_unknown("@hook", unknown, hook)
     if changes not in (None, "output"):
         raise UsageError(f"changes is {changes!r}; known: output")
-    words = [on] if isinstance(on, str) else on
+    words = _texts("on", on)
+    if match is not None:
+        _texts("match", match)
     options = HookOptions(
         on=tuple(word if word.startswith("x.") else point_named(word) for word in words),
         match=match,
-        timeout=_seconds(timeout),
+        timeout=seconds(timeout),
         on_error=_word(OnError, "on_error", on_error),
         inline=inline,
         mode=_word(Mode, "mode", mode) or (Mode.OBSERVE if observe else Mode.ENFORCE),
@@ -294,12 +294,19 @@ def is_limit(seconds: Any) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
 
 
-def _seconds(value: Any) -> float | None:
-    if value is None:
-        return None
-    if not is_limit(value):
-        raise UsageError(f"timeout is {value!r}; give seconds greater than 0, or None for no limit")
-    return float(value)
+def seconds(value: Any, of: str = "") -> float | None:
+    """A time limit; UsageError if it is none."""
+    if value is not None and not is_limit(value):
+        raise UsageError(f"{of}timeout is {value!r}; give seconds greater than 0, or None for no limit")
+    return None if value is None else float(value)
+
+
+def _texts(name: str, given: Any) -> list[str]:
+    """One text or several, as a list."""
+    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else [*given]
+    if not all(isinstance(each, str) for each in texts):
+        raise UsageError(f"{name} is {given!r}; give a text, or a list of texts")
+    return texts
 
 
 def _word(kind: type[W], name: str, value: str | None) -> W | None:

@@ -7,7 +7,7 @@ from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
 from hookline.engine.secret_shapes import without_shapes
-from hookline.errors import UsageError, meant
+from hookline.errors import UsageError, meant, refuse_unknown
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
@@ -77,8 +77,11 @@ class HookResult(metaclass=_Suggesting):
         replace: bool = False,
         tell_model: str | None = None,
         tell_user: str | None = None,
+        **unknown: Any,
     ) -> "HookResult":
         """Continue, changed or not. Dicts are merged unless `replace`; anything else replaces the old value."""
+        if unknown:
+            refuse_unknown("continue_with", unknown, HookResult.continue_with)
         if modified_payload is None and modified_output is None and tell_model is None and tell_user is None:
             return CONTINUE
         return HookResult(
