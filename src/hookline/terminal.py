@@ -89,8 +89,13 @@ def show(line: Line, console: Console) -> None:
     console.print(line.text, style=line.style)
 
 
-def print_json(value: Any) -> None:
-    output.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+def print_json(value: Any, **as_it_is: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if without_shapes(text) != text:  # then each text by itself, so that it stays JSON
+        text = _JSON_TEXT.sub(lambda found: json.dumps(without_shapes(json.loads(found[0]))), text)
+    if as_it_is:
+        text = json.dumps({**json.loads(text), **as_it_is}, ensure_ascii=False, default=str)
+    output.write(text + "\n")
 
 
 def print_line(text: str) -> None:
@@ -98,6 +103,7 @@ def print_line(text: str) -> None:
     output.write(text + "\n")
 
 
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OF_RUNS = ("run", "agent", "began", "took", "hooks", "status")
 _TO_THE_RIGHT = ("took", "hooks")
 
@@ -228,9 +234,9 @@ def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] 
 
 
 def print_result(value: Mapping[str, Any], text: str, *, json: bool) -> None:
-    """The last line of a run, for a program or for a person."""
+    """The last line of a run, for a program or for a person; the answer itself is not ours to change."""
     if json:
-        print_json({"record": "result", **value})
+        print_json({"record": "result", **value}, **{key: value[key] for key in ("result",) if key in value})
     else:
         print_line(text)
 

@@ -18,7 +18,7 @@ from a2a.client import ClientConfig, ClientFactory
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.types import CancelTaskRequest, GetTaskRequest, Role, SendMessageRequest, TaskState
 
-from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, hook, tool
+from hookline import Agent, HookContext, HookResult, Scripted, WorkflowContext, executed_tool, hook, tool
 from hookline.agent.a2a import serving
 from hookline.errors import UsageError
 from hookline.journal.sqlite import MemoryJournal
@@ -210,6 +210,14 @@ async def test_a_run_that_does_not_come_to_its_answer_is_told_as_what_it_is(give
         task = await asked(client, "go")
     assert task.status.state == state
     assert said in get_message_text(task.status.message)
+
+
+async def test_a_client_is_told_that_the_agent_was_stopped_without_an_answer():
+    call = {"tools": [{"name": "list_files", "arguments": {}}]}
+    stop = executed_tool(tool_names=["list_files"])
+    agent = Agent(id="helper", model=Scripted([call]), tools=["list_files"], stop_conditions=[stop])
+    async with client_of(agent, streaming=False) as client:
+        assert "the agent was stopped by executed_tool" in answer_of(await asked(client, "go"))
 
 
 async def test_a_message_without_text_is_refused():

@@ -17,6 +17,7 @@ from hookline import (
     SqliteJournal,
     UsageError,
     WorkflowContext,
+    executed_tool,
     hook,
     tool,
 )
@@ -100,6 +101,12 @@ async def test_an_agent_answers_as_a_tool_of_another(way: Any) -> None:
     assert result.result == "done"
     assert result.tool_results[0].result == "from inside"
     assert texts(sub.model.requests[0]) == ["question"]
+
+
+async def test_the_model_is_told_that_an_inner_agent_was_stopped_without_an_answer() -> None:
+    sub = inner(calls("echo"), stop_conditions=[executed_tool(tool_names=["echo"])])
+    result = await outer(sub).run("hi")
+    assert "there is no answer: the agent was stopped by executed_tool" in result.tool_results[0].result
 
 
 def test_the_model_is_told_of_an_agent_as_of_a_tool() -> None:

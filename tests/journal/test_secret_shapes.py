@@ -24,6 +24,15 @@ SHAPES = {
     "npm": (f"npm_{BODY}", BODY),
     "PyPI": (f"pypi-{BODY}{BODY}", BODY),
     "Hugging Face": (f"hf_{BODY}", BODY),
+    "Docker": (f"dckr_pat_{BODY}", BODY),
+    "Vault": (f"hvs.{BODY}", BODY),
+    "Grafana": (f"glsa_{BODY}_12345678", BODY),
+    "Sentry": (f"sntrys_{BODY}", BODY),
+    "Notion": (f"ntn_{BODY}", BODY),
+    "Figma": (f"figd_{BODY}", BODY),
+    "Perplexity": (f"pplx-{BODY}", BODY),
+    "Atlassian": (f"ATATT3{BODY}", BODY),
+    "Azure": (f"AccountKey={BODY}{BODY}{BODY}==", BODY),
     "JWT": (f"eyJhbGciOiJIUzI1NiJ9.eyJ{BODY}.{BODY}", BODY),
     "private key": (BLOCK, BODY),
     "private key, cut off": (BLOCK.partition("\n-----END")[0], BODY),
@@ -112,6 +121,24 @@ def test_a_run_stores_and_shows_no_secret_while_tool_and_model_have_it(hookline,
     stored = b"".join(file.read_bytes() for file in (tmp_path / "home").iterdir() if file.is_file())
     for shown in (done.stderr, listed.stdout, logged.stdout, stored.decode(errors="replace")):
         assert BODY not in shown
+
+
+def test_json_shows_no_secret_but_in_the_answer_itself(hookline, tmp_path):
+    asks = AGENT.replace('return "done"', f"return {SHAPES['npm'][0]!r}").replace(
+        'id="keeper",', f'id="keeper", system_prompt="use {SHAPES["GitLab"][0]}",'
+    )
+    (tmp_path / "agent.py").write_text(asks)
+    (tmp_path / "hooks.yaml").write_text(
+        f"hooks:\n  - {{name: a, on: run.end, timeout: {SHAPES['GitHub'][0]}, shell: x}}\n"
+    )
+    *records, last = hookline("run", "--json", "agent.py", "go").stdout.splitlines()
+    assert json.loads(last).pop("result") == SHAPES["npm"][0]
+    assert json.loads(last)["tool_results"][0]["result"] == "kept ***"
+    explained, checked = hookline("explain", "--json", "agent.py"), hookline("check", "--json", "hooks.yaml")
+    assert json.loads(explained.stdout)["declaration"]["agent"]["system_prompt"] == "use ***"
+    assert "is '***'; give seconds" in json.loads(checked.stdout)["problems"][0]["message"]
+    assert BODY not in "".join(records) + last.replace(SHAPES["npm"][0], "")
+    assert BODY not in explained.stdout + checked.stdout
 
 
 def test_the_reason_of_a_refusal_reaches_the_client_without_the_secret(hookline, tmp_path):

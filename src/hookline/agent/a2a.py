@@ -305,7 +305,7 @@ async def _tell_answer(result: AgentResult, updater: TaskUpdater) -> None:
         ],
     }
     await updater.add_artifact(
-        [new_text_part(as_text(plain(result.result)))],
+        [new_text_part(as_text(plain(result.answer)))],
         artifact_id=_ANSWER,
         name=_ANSWER,
         metadata={"hookline": about},

@@ -242,8 +242,7 @@ class Agent:
         """The agent as a tool of another: its scopes nest inside that tool call."""
 
         async def body(_ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
-            result = await self.run(str(arguments.get("input", "")))
-            return result.result
+            return (await self.run(str(arguments.get("input", "")))).answer
 
         return Tool(
             id=self.id,

@@ -184,6 +184,13 @@ class AgentResult:
     stopped_by: str | None = None
     notices: tuple[str, ...] = ()
 
+    @property
+    def answer(self) -> Any:
+        """The result; where a stop condition left none, a sentence that says so, for one who reads nothing else."""
+        if self.result is None and self.stopped_by:
+            return f"there is no answer: the agent was stopped by {self.stopped_by}"
+        return self.result
+
     @classmethod
     def model_validate(cls, value: Mapping[str, Any]) -> AgentResult:
         """Rebuilds a result from the plain form that hooks read and change."""

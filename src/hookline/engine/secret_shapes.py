@@ -57,6 +57,12 @@ _TOKENS = (
     (r"shp(?:at|ca|pa|ss)_", r"[a-fA-F0-9]{32}"),
     (r"dapi", r"[a-f0-9]{32}(?![A-Za-z0-9])"),
     (r"SG\.", r"[\w-]{16,64}\.[\w-]{16,}"),
+    # Docker, Vault, Grafana, Sentry, Notion, Figma, Perplexity and Atlassian; identifiers that begin so have no digit.
+    (
+        r"(?:dckr_[op]at_|hv[bs]\.|gl(?:c|sa)_|sntry[su]_|ntn_|figd_|pplx-|ATATT3)",
+        r"(?=[A-Za-z_=+/-]{0,60}\d)[\w=+/-]{24,}",
+    ),
+    (r"AccountKey=", r"[A-Za-z0-9+/]{80,}={0,2}"),
     (r"AGE-SECRET-KEY-1", r"[0-9A-Z]{50,}"),
     (r"eyJ", r"[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?"),
 )

@@ -104,7 +104,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
                 return 0
             say(plain(answer), as_text(plain(answer.result)))
             if answer.stopped_by and answer.result is None:
-                warn(f"there is no answer: the agent was stopped by {answer.stopped_by}")
+                warn(answer.answer)
                 return 1
             return 0
 

@@ -75,7 +75,7 @@ class BuiltinSession(AgentSession):
         except RunEnded as exc:
             raise TurnFailed(str(exc), kind="turn_failed") from exc
         self._tokens += result.usage
-        return as_text(plain(result.result))
+        return as_text(plain(result.answer))
 
     def _heard(self, record: Record) -> None:
         self._alive()
