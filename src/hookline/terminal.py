@@ -159,7 +159,7 @@ def print_explained(explained: Explained, *, as_json: bool) -> None:
 
 MISTAKE, WARNING = "mistake", "warning"
 _WARNINGS = {
-    *("legacy-key", "missing-api-key", "not-approved", "not-enforced"),
+    *("declared-elsewhere", "legacy-key", "missing-api-key", "not-approved", "not-enforced"),
     *("several-agents", "shell-syntax", "unset-variable"),
 }
 """Kinds of problems that are warnings wherever they are found: the file is right, and may still not do what is meant."""

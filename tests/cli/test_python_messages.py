@@ -1,5 +1,7 @@
 """What a user reads about a hook in Python that is wrong: the file, the line, and what was probably meant."""
 
+import json
+
 import pytest
 
 from hookline import Agent, HookResult, Scripted, UsageError, hook
@@ -84,6 +86,9 @@ def test_a_hook_that_is_declared_for_another_point_is_told(hookline, function):
     for command in (("run", "agent.py:agent", "go"), ("check", "agent.py:agent")):
         said = " ".join(hookline(*command).stderr.split())
         assert "agent.py:5] is declared for tool.start, and stands at tool.end too" in said
+    (found,) = json.loads(hookline("check", "--json", "agent.py:agent").stdout)["problems"]
+    assert (found["level"], found["code"], found["line"]) == ("warning", "declared-elsewhere", 5)
+    assert hookline("check", "--strict", "agent.py:agent").returncode == 2
 
 
 def test_a_made_up_call_of_a_tool_that_the_agent_has_not_is_refused(hookline):

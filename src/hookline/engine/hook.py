@@ -75,6 +75,7 @@ class Hook:
     limits_itself: bool = False
     last_word: bool = False
     defaults: Mapping[Any, OnError] | None = None
+    doubt: str = ""
     same: str | None = None
     """Hooks that have the same text here are one, whatever files declare it: it runs once."""
 

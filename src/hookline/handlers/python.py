@@ -44,12 +44,12 @@ def python_hook(
             f"hook {name} [{source}] names no point; write @hook(on='tool.start') or attach it to one"
         )
     declared = frozenset(options.on) or frozenset({KEYWORDS[name]} if name in KEYWORDS else ())
+    doubt = ""
     if declared and (elsewhere := sorted(standing - declared)):
         import logging  # slow to load, and seldom needed
 
-        told = "hook %s [%s] is declared for %s, and stands at %s too"
-        places = ", ".join(sorted(declared)), ", ".join(elsewhere)
-        logging.getLogger(__name__).warning(told, name, source, *places)
+        doubt = f"is declared for {', '.join(sorted(declared))}, and stands at {', '.join(elsewhere)} too"
+        logging.getLogger(__name__).warning("hook %s [%s] %s", name, source, doubt)
     no_tool = sorted(
         point for point in standing if isinstance(point, Point) and point.scope is not Scope.TOOL
     )
@@ -72,6 +72,7 @@ def python_hook(
         on_error=options.on_error,
         mode=options.mode,
         source=source,
+        doubt=doubt,
         limits_itself=not on_loop,
         defaults=WITHHOLDS if options.changes == "output" else None,
     )

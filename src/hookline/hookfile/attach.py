@@ -197,6 +197,9 @@ def attached(file: Path, runner: Runner) -> Attached:
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
+            if made.doubt:
+                told = f"hook {each.name} {made.doubt}"
+                doubts.append(FileError.at(each.source, told, code="declared-elsewhere"))
             fault = annotation_fault(made.handler) if each.kind == "python" else None
             if fault is not None:
                 doubts.append(FileError.at(each.source, f"hook {each.name}: {fault}", code="wrong-function"))

@@ -155,6 +155,8 @@ def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> Iterable[HooklineError]:
         if fault is not None:
             yield FileError.at(hook.source, f"hook {hook.name}: {fault}", code="wrong-function")
     for hook in hooks:
+        if hook.doubt:
+            yield FileError.at(hook.source, f"hook {hook.name} {hook.doubt}", code="declared-elsewhere")
         if hook.mode is not Mode.ENFORCE:
             told = f"hook {hook.name}: its mode is {hook.mode}, so it refuses nothing"
             yield FileError.at(hook.source, told, code="not-enforced")
