@@ -440,18 +440,26 @@ def test_two_entries_that_are_asked_about_one_event_run_the_hooks_once(home, kil
         os.mkfifo(home.folder / name)
     first = home.calls("claude-code", command, event, start_new_session=True)
     open(home.folder / "begun").close()  # the hook runs
-    second = home.calls("claude-code", command, event)
-    lock = f":{(home.folder / 'home' / 'answers.lock').stat().st_ino} "
-    while not any("->" in line and lock in line for line in Path("/proc/locks").read_text().splitlines()):
-        assert second.poll() is None, "it must wait for the first one"
-    if killed:
-        os.killpg(first.pid, signal.SIGKILL)
-        open(home.folder / "begun").close()  # the second runs it, as nobody has answered
-    open(home.folder / "go", "w").close()
-    for process, code in ((first, -signal.SIGKILL if killed else 0), (second, 0)):
-        process.communicate()
-        assert process.returncode == code
-    assert (home.folder / "runs").read_text() == ("xxx" if killed else "xx")
+    second = home.calls("claude-code", command, event, start_new_session=True)
+    runs, locks = home.folder / "runs", Path("/proc/locks")
+    try:
+        lock = f":{(home.folder / 'home' / 'answers.lock').stat().st_ino} "
+        while not any("->" in line and lock in line for line in locks.read_text().splitlines()):
+            assert (second.poll(), runs.read_text()) == (None, "xx"), "it must wait for the first one"
+        if killed:
+            os.killpg(first.pid, signal.SIGKILL)
+            while runs.read_text() != "xxx":
+                assert second.poll() is None, "it must ask, as nobody has answered"
+            open(home.folder / "begun").close()
+        open(home.folder / "go", "w").close()
+        for process, code in ((first, -signal.SIGKILL if killed else 0), (second, 0)):
+            process.communicate()
+            assert process.returncode == code
+        assert runs.read_text() == ("xxx" if killed else "xx")
+    finally:
+        for process in (first, second):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @everyone
