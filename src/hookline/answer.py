@@ -22,8 +22,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from hookline.claude.answer import CallerAnswer, answer, refuses, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of
+from hookline.claude.answer import CallerAnswer, answer, trouble
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of, refuses
 from hookline.claude.input import event_named_in, read
 from hookline.claude.payload import command_of, context_of, shell_of, when_of
 from hookline.claude.scope import begun, ended, renamed
@@ -36,8 +36,8 @@ from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
 from hookline.files import output
-from hookline.hookfile.compiler import OWN_GUARDS, copy_of, keep_copy
-from hookline.hookfile.importer import function_of
+from hookline.hookfile.compiler import copy_of, keep_copy
+from hookline.hookfile.importer import function_of, is_ready_guard
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
 from hookline.hookfile.trust import FILE, changes, refuse_distrusted
@@ -263,7 +263,7 @@ def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
 
     def answer_and_exit() -> None:
         code = _tell(_said(hooks, runner, event))
-        if any(row.kind == "python" and not _is_own(row) for row in concerned):
+        if any(row.kind == "python" and not is_ready_guard(row.params) for row in concerned):
             # Somebody else's code may want to hear of the end.
             sys.exit(code)
         sys.stderr.flush()
@@ -381,10 +381,6 @@ def _fits(row: Row, facts: Facts) -> bool:
     return matcher(row.match)(facts)
 
 
-def _is_own(row: Row) -> bool:
-    return row.params.get("module", "").startswith(OWN_GUARDS)
-
-
 def _said(hooks: list[Hook], runner: "Runner | None", event: ForeignEvent) -> CallerAnswer:
     try:
         try:
@@ -443,7 +439,7 @@ def _not_concerned(_ctx: WorkflowContext | None, _context: HookContext, /) -> Ho
 
 
 def _function(row: Row, _runner: "Runner") -> Handler:
-    if not _is_own(row):
+    if not is_ready_guard(row.params):
         gc.enable()
     function = function_of(row)
     return cast("Handler", function) if row.inline else _in_thread(function, row.timeout)

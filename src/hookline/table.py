@@ -412,6 +412,21 @@ def unread(node: Node) -> Any:
     return UNSET
 
 
+def not_here(message: str) -> Key:
+    """A key without effect here; noted unless it is switched off."""
+
+    def read(node: Node) -> Any:
+        if node.value is not False:
+            node.note(message)
+        return UNSET
+
+    return Key(read)
+
+
+def unused(*keys: str) -> dict[str, Key]:
+    return dict.fromkeys(keys, not_here("is not used here"))
+
+
 def split_command(text: str, instead: str = "") -> tuple[list[str], str | None]:
     """A command's arguments, split as a shell would, and the first operator that only a shell would heed."""
     import shlex

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.claude.answer import DEGRADED, FORMS, answer, keeping_output, trouble
-from hookline.claude.events import CALLERS, point_of
+from hookline.claude.answer import DEGRADED, answer, keeping_output, trouble
+from hookline.claude.events import CALLERS, FORMS, point_of
 from hookline.claude.payload import context_of, encode, native_of
 from hookline.claude.tools import TOOLS, kind_of, tool_named
 from hookline.claude.wire import decode

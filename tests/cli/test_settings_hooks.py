@@ -94,7 +94,7 @@ def test_the_same_command_in_two_settings_files_runs_once(hookline, matchers):
     done = hookline("run", "coder.py:agent", "go", *(word for file in files for word in ("--hooks", file)))
     called = [each["tool_name"] for each in lines(hookline.folder, "calls")]
     assert called == (["bash"] if matchers[0] == matchers[1] else ["bash", "write_file"])
-    assert "it runs once" in flat(done.stderr)
+    assert "in two files, and run once: " in flat(done.stderr)
 
 
 WRITER = """

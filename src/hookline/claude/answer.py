@@ -4,7 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import CALLERS, known_caller, point_of
+from hookline.claude.events import (
+    CALLERS,
+    FORMS,
+    NO_ANSWER,
+    AnswerForm,
+    caller_of,
+    known_caller,
+    point_of,
+    refuses,
+)
 from hookline.claude.shape import fitted, keys_gone, withheld
 from hookline.engine.plain import as_text
 from hookline.engine.point import Point
@@ -25,99 +34,6 @@ class CallerAnswer(NamedTuple):
     refused: bool = False
 
 
-class AnswerForm(NamedTuple):
-    """The answers that one event of one caller accepts.
-
-    `refuse` is the form of a refusal: permission, decision, deny, behavior, exit, stop, context, action; None if
-    there is none. `change` is the key for a changed input or output; `reason` there means that the reason of a
-    refusal replaces the output. `go_on`: a refusal means "go on working", or leaves the client stuck.
-    """
-
-    refuse: str | None = None
-    change: str | None = None
-    stop: bool = True
-    ask: bool = False
-    allow: bool = False
-    context: bool = False
-    user: bool = True
-    go_on: bool = False
-
-
-FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
-    "claude": {
-        "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
-        "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
-        "PostToolUseFailure": AnswerForm("context", context=True),
-        "PostToolBatch": AnswerForm("stop", context=True),
-        "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "UserPromptExpansion": AnswerForm("decision", context=True),
-        "MessageDisplay": AnswerForm(None, "displayContent"),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Setup": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
-        "PreCompact": AnswerForm("exit", go_on=True),
-        "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
-        "PostModelSwitch": AnswerForm(context=True),
-        "Notification": AnswerForm(context=True),
-        "Elicitation": AnswerForm("action"),
-        "ElicitationResult": AnswerForm("action"),
-        "TaskCreated": AnswerForm("exit"),
-        "TaskCompleted": AnswerForm("exit", go_on=True),
-        "TeammateIdle": AnswerForm("exit", go_on=True),
-        "ConfigChange": AnswerForm("exit"),
-        "WorktreeCreate": AnswerForm("exit"),
-    },
-    "codex": {
-        "PreToolUse": AnswerForm("permission", "updatedInput", stop=False, context=True),
-        "PostToolUse": AnswerForm("decision", "reason", context=True),
-        "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
-        "PreCompact": AnswerForm("stop", go_on=True),
-        "PostCompact": AnswerForm("stop", go_on=True),
-    },
-    "gemini": {
-        "BeforeTool": AnswerForm("deny", "tool_input", ask=True, context=True),
-        "AfterTool": AnswerForm("deny", "reason", context=True),
-        "BeforeAgent": AnswerForm("deny", context=True),
-        "AfterAgent": AnswerForm("deny", go_on=True),
-        "BeforeModel": AnswerForm("deny", "llm_request"),
-        "AfterModel": AnswerForm("deny", "llm_response"),
-        "BeforeToolSelection": AnswerForm(),
-        "SessionStart": AnswerForm(stop=False, context=True),
-        "SessionEnd": AnswerForm(stop=False),
-        "PreCompress": AnswerForm(stop=False),
-        "Notification": AnswerForm(stop=False),
-    },
-    "kagent": {
-        "PreToolUse": AnswerForm("decision", allow=True, stop=False, user=False),
-    },
-    # Qwen Code 0.24 documents `updatedInput`, and does not use it.
-    "qwen": {
-        "PreToolUse": AnswerForm("permission", ask=True, context=True),
-        "PostToolUse": AnswerForm("decision", context=True),
-        "PostToolUseFailure": AnswerForm("context", context=True),
-        "PostToolBatch": AnswerForm("decision", context=True),
-        "PermissionRequest": AnswerForm("behavior", allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "UserPromptExpansion": AnswerForm("decision", context=True),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
-        "Notification": AnswerForm(context=True),
-        "TodoCreated": AnswerForm("decision"),
-        "TodoCompleted": AnswerForm("decision", go_on=True),
-    },
-}
-"""The answers each caller accepts at each event; at any other event it reads none."""
-_NO_ANSWER = AnswerForm(stop=False, user=False)
 _UNKNOWN = AnswerForm("exit", stop=False, user=False)
 """Of an event that is not in the tables: every client takes exit code 2 for a refusal where it takes one at all."""
 
@@ -148,39 +64,9 @@ _REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookA
 def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> CallerAnswer:
     """The outcome in the caller's format. `given` is the caller's payload, against which a change is checked."""
     known_caller(as_)
-    form = FORMS[as_].get(event, _NO_ANSWER if event in CALLERS[as_] else _UNKNOWN)
+    form = FORMS[as_].get(event, NO_ANSWER if event in CALLERS[as_] else _UNKNOWN)
     native = cast("Json", given) if isinstance(given, dict) else {}
     return _AnswerWriter(outcome, event, as_, form, native).whole()
-
-
-def fails_closed(event: str, as_: str) -> bool:
-    """True if a client must refuse at this event where hookline cannot be asked."""
-    form = FORMS[as_].get(event, _NO_ANSWER)
-    return form.refuse is not None and not form.go_on
-
-
-def refuses(event: str, as_: str = "claude") -> bool:
-    """True if a guard that broke, and trouble of our own, is a refusal at this event: it fails closed and is no end.
-
-    At an end the thing has happened, and `on_error` says what becomes of its output.
-    An event of another client counts as there; one that nobody knows, if its name is that of something about to begin.
-    """
-    theirs = _caller_of(event, as_)
-    if theirs is not None:
-        point = CALLERS[theirs][event]
-        return fails_closed(event, theirs) and (point is None or point.is_start)
-    lower = event.lower()
-    if not event.isidentifier() or lower.startswith(("pre", "before")):
-        return True
-    from difflib import get_close_matches  # only for an event that nobody knows
-
-    gates = [name.lower() for caller, forms in FORMS.items() for name in forms if refuses(name, caller)]
-    return not lower.startswith(("post", "after")) and bool(get_close_matches(lower, gates, n=1, cutoff=0.8))
-
-
-def _caller_of(event: str, as_: str) -> str | None:
-    """The caller if it has the event, else the first other that has it; None if nobody knows it."""
-    return next((caller for caller in (as_, *CALLERS) if event in CALLERS[caller]), None)
 
 
 def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
@@ -188,7 +74,7 @@ def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
 
     To a caller that is not the one it was taken for, it is exit code 2, and the refusal in its own words.
     """
-    theirs = _caller_of(event, as_) or as_
+    theirs = caller_of(event, as_) or as_
     if not refuses(event, as_):
         return CallerAnswer(1, "", f"hookline: {message}\n")
     told = Reason("hookline", HookAction.BLOCK, f"hookline: {message}")
@@ -199,7 +85,7 @@ def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
 def keeping_output(point: Point | str) -> list[str]:
     """The callers that tell of the point and take no other output there, so that one cannot be withheld."""
     known = {
-        caller: [FORMS[caller].get(event, _NO_ANSWER).change for event, at in events.items() if at == point]
+        caller: [FORMS[caller].get(event, NO_ANSWER).change for event, at in events.items() if at == point]
         for caller, events in CALLERS.items()
     }
     return [caller for caller, changes in known.items() if changes and not any(changes)]

@@ -14,8 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hookline.claude.answer import fails_closed
-from hookline.claude.events import CALLERS, point_of
+from hookline.claude.events import CALLERS, fails_closed, point_of
 from hookline.engine.point import Point, Scope
 from hookline.errors import UsageError
 

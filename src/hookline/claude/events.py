@@ -82,27 +82,12 @@ EVENTS: Mapping[str, ClaudeEvent] = {
     "WorktreeRemove": ClaudeEvent(),
 }
 """All 33 events of Claude Code 2.1."""
-_QWEN = [
-    "PreToolUse",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "PostToolBatch",
-    "UserPromptSubmit",
-    "UserPromptExpansion",
-    "SessionStart",
-    "SessionEnd",
-    "MessageDisplay",
-    "Stop",
-    "StopFailure",
-    "SubagentStart",
-    "SubagentStop",
-    "PreCompact",
-    "PostCompact",
-    "Notification",
-    "PermissionRequest",
-    "PermissionDenied",
-    "InstructionsLoaded",
-]
+_QWEN = (
+    *("PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "UserPromptSubmit"),
+    *("UserPromptExpansion", "SessionStart", "SessionEnd", "MessageDisplay", "Stop", "StopFailure"),
+    *("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification", "PermissionRequest"),
+    *("PermissionDenied", "InstructionsLoaded"),
+)
 
 PROJECT_FOLDERS = {"claude": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR", "qwen": "QWEN_PROJECT_DIR"}
 """The variable with the folder that a client was started in; the folder of Codex' events is that one."""
@@ -151,6 +136,101 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
 }
 """The events of each caller with their points; None passes through as `x.<caller>.<Name>`."""
 
+
+class AnswerForm(NamedTuple):
+    """The answers that one event of one caller accepts.
+
+    `refuse` is the form of a refusal: permission, decision, deny, behavior, exit, stop, context, action; None if
+    there is none. `change` is the key for a changed input or output; `reason` there means that the reason of a
+    refusal replaces the output. `go_on`: a refusal means "go on working", or leaves the client stuck.
+    """
+
+    refuse: str | None = None
+    change: str | None = None
+    stop: bool = True
+    ask: bool = False
+    allow: bool = False
+    context: bool = False
+    user: bool = True
+    go_on: bool = False
+
+
+FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
+    "claude": {
+        "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
+        "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
+        "PostToolUseFailure": AnswerForm("context", context=True),
+        "PostToolBatch": AnswerForm("stop", context=True),
+        "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "UserPromptExpansion": AnswerForm("decision", context=True),
+        "MessageDisplay": AnswerForm(None, "displayContent"),
+        "SessionStart": AnswerForm("stop", context=True),
+        "Setup": AnswerForm("stop", context=True),
+        "Stop": AnswerForm("decision", go_on=True),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision", go_on=True),
+        "PreCompact": AnswerForm("exit", go_on=True),
+        "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
+        "PostModelSwitch": AnswerForm(context=True),
+        "Notification": AnswerForm(context=True),
+        "Elicitation": AnswerForm("action"),
+        "ElicitationResult": AnswerForm("action"),
+        "TaskCreated": AnswerForm("exit"),
+        "TaskCompleted": AnswerForm("exit", go_on=True),
+        "TeammateIdle": AnswerForm("exit", go_on=True),
+        "ConfigChange": AnswerForm("exit"),
+        "WorktreeCreate": AnswerForm("exit"),
+    },
+    "codex": {
+        "PreToolUse": AnswerForm("permission", "updatedInput", stop=False, context=True),
+        "PostToolUse": AnswerForm("decision", "reason", context=True),
+        "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "SessionStart": AnswerForm("stop", context=True),
+        "Stop": AnswerForm("decision", go_on=True),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision", go_on=True),
+        "PreCompact": AnswerForm("stop", go_on=True),
+        "PostCompact": AnswerForm("stop", go_on=True),
+    },
+    "gemini": {
+        "BeforeTool": AnswerForm("deny", "tool_input", ask=True, context=True),
+        "AfterTool": AnswerForm("deny", "reason", context=True),
+        "BeforeAgent": AnswerForm("deny", context=True),
+        "AfterAgent": AnswerForm("deny", go_on=True),
+        "BeforeModel": AnswerForm("deny", "llm_request"),
+        "AfterModel": AnswerForm("deny", "llm_response"),
+        "BeforeToolSelection": AnswerForm(),
+        "SessionStart": AnswerForm(stop=False, context=True),
+        "SessionEnd": AnswerForm(stop=False),
+        "PreCompress": AnswerForm(stop=False),
+        "Notification": AnswerForm(stop=False),
+    },
+    "kagent": {
+        "PreToolUse": AnswerForm("decision", allow=True, stop=False, user=False),
+    },
+    # Qwen Code 0.24 documents `updatedInput`, and does not use it.
+    "qwen": {
+        "PreToolUse": AnswerForm("permission", ask=True, context=True),
+        "PostToolUse": AnswerForm("decision", context=True),
+        "PostToolUseFailure": AnswerForm("context", context=True),
+        "PostToolBatch": AnswerForm("decision", context=True),
+        "PermissionRequest": AnswerForm("behavior", allow=True),
+        "UserPromptSubmit": AnswerForm("decision", context=True),
+        "UserPromptExpansion": AnswerForm("decision", context=True),
+        "SessionStart": AnswerForm("stop", context=True),
+        "Stop": AnswerForm("decision", go_on=True),
+        "SubagentStart": AnswerForm("stop", context=True),
+        "SubagentStop": AnswerForm("decision", go_on=True),
+        "Notification": AnswerForm(context=True),
+        "TodoCreated": AnswerForm("decision"),
+        "TodoCompleted": AnswerForm("decision", go_on=True),
+    },
+}
+"""The answers each caller accepts at each event; at any other event it reads none."""
+NO_ANSWER = AnswerForm(stop=False, user=False)
+
 CODEX_MODEL = ("PreModelRequest", "PostModelRequest")
 """The events of a model call in Codex: it tells which model and how it went, and takes no answer."""
 
@@ -189,6 +269,36 @@ def event_of(facts: Facts) -> str:
             f"Claude Code has no event for {point}; its events stand at {', '.join(sorted(NAMES))}"
         )
     return NAMES[point]
+
+
+def fails_closed(event: str, as_: str) -> bool:
+    """True if a client must refuse at this event where hookline cannot be asked."""
+    form = FORMS[as_].get(event, NO_ANSWER)
+    return form.refuse is not None and not form.go_on
+
+
+def refuses(event: str, as_: str = "claude") -> bool:
+    """True if a guard that broke, and trouble of our own, is a refusal at this event: it fails closed and is no end.
+
+    At an end the thing has happened, and `on_error` says what becomes of its output.
+    An event of another client counts as there; one that nobody knows, if its name is that of something about to begin.
+    """
+    theirs = caller_of(event, as_)
+    if theirs is not None:
+        point = CALLERS[theirs][event]
+        return fails_closed(event, theirs) and (point is None or point.is_start)
+    lower = event.lower()
+    if not event.isidentifier() or lower.startswith(("pre", "before")):
+        return True
+    from difflib import get_close_matches  # only for an event that nobody knows
+
+    gates = [name.lower() for caller, forms in FORMS.items() for name in forms if refuses(name, caller)]
+    return not lower.startswith(("post", "after")) and bool(get_close_matches(lower, gates, n=1, cutoff=0.8))
+
+
+def caller_of(event: str, as_: str) -> str | None:
+    """The caller if it has the event, else the first other that has it; None if nobody knows it."""
+    return next((caller for caller in (as_, *CALLERS) if event in CALLERS[caller]), None)
 
 
 def known_caller(as_: str) -> Mapping[str, Point | None]:

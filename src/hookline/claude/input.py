@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, cast
 
-from hookline.claude.answer import refuses
+from hookline.claude.events import refuses
 from hookline.errors import UsageError
 
 _DEEPEST = 100

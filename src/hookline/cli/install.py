@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.answer import fails_closed
 from hookline.claude.clients import CLIENTS, Client, Place, client_named
 from hookline.claude.codex_trust import forget, trust
 from hookline.claude.entries import (
@@ -24,6 +23,7 @@ from hookline.claude.entries import (
     take_entries_out,
     wanted,
 )
+from hookline.claude.events import fails_closed
 from hookline.cli.project import FIRST, Report, approve_by
 from hookline.cli.proof import PROVED, prove
 from hookline.engine.hook import HookDeclaration

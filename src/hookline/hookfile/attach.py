@@ -43,8 +43,7 @@ from hookline.errors import FileError, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
-from hookline.hookfile.compiler import OWN_GUARDS
-from hookline.hookfile.importer import function_of, imported
+from hookline.hookfile.importer import function_of, imported, is_ready_guard
 from hookline.hookfile.keys import foreign_point
 from hookline.hookfile.scripts import missing_command, script_fault
 from hookline.hookfile.sources import is_machine
@@ -290,9 +289,8 @@ def _identity(declared: HookDeclaration) -> str | None:
         from hookline.claude.settings import identity
 
         return identity(declared)
-    if not declared.params.get("module", "").startswith(OWN_GUARDS):
-        return None
-    return json.dumps(plain(replace(declared, name="", source="")), sort_keys=True)
+    options = plain(replace(declared, name="", source=""))
+    return json.dumps(options, sort_keys=True) if is_ready_guard(declared.params) else None
 
 
 def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError
+from hookline.hookfile.importer import is_ready_guard
 from hookline.hookfile.trust import digest, digest_of
 from hookline.journal import default_path
 
@@ -26,13 +27,10 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 """Of hookline itself; the metadata of the package has the same, and takes longer to read than all the rest."""
 
-OWN_GUARDS = "hookline.guards"
-
 # In a checkout the version stays while these change.
 _MADE_BY = (
     "hookfile/attach.py",
     "hookfile/compiler.py",
-    "claude/answer.py",
     "claude/events.py",
     "claude/matchers.py",
     "claude/settings.py",
@@ -135,7 +133,7 @@ def _is_plain(declared: HookDeclaration, hook: Hook) -> bool:
     params = declared.params
     if declared.kind == "python":
         # One that limits itself is sync, and called in a thread. An inline one could be anything, but for our own.
-        return hook.limits_itself or params.get("module", "").startswith(OWN_GUARDS)
+        return hook.limits_itself or is_ready_guard(params)
     return declared.kind in ("command", "shell") and not any(params.get(key) for key in _NOT_PLAIN)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,11 @@ from hookline.errors import FileError, HooklineError
 
 if TYPE_CHECKING:
     from hookline.engine.hook import HookDeclaration
+
+
+def is_ready_guard(params: Mapping[str, Any]) -> bool:
+    """True if an entry's `python:` names a guard of hookline's own."""
+    return str(params.get("module", "")).startswith("hookline.guards")
 
 
 def function_of(declared: HookDeclaration) -> Callable[..., Any]:

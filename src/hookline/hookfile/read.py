@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.answer import refuses
-from hookline.claude.events import CALLERS
+from hookline.claude.events import CALLERS, refuses
 from hookline.engine.hook import DEFAULT_TIMEOUT, WITHHOLDS, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, meant

@@ -31,11 +31,13 @@ from hookline.table import (
     Node,
     Table,
     filled,
+    not_here,
     refuse_slips,
     split_command,
     text,
     texts,
     unread,
+    unused,
     word,
 )
 
@@ -44,21 +46,6 @@ MOST_TOOLS = 20
 
 _COMMAND = "it names a program in the image, and its arguments"
 _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
-
-
-def not_here(message: str) -> Key:
-    """A key of kagent's without effect on one machine; noted unless it is switched off."""
-
-    def read(node: Node) -> Any:
-        if node.value is not False:
-            node.note(message)
-        return UNSET
-
-    return Key(read)
-
-
-def unused(*keys: str) -> dict[str, Key]:
-    return dict.fromkeys(keys, not_here("is not used here"))
 
 
 def _ref(node: Node) -> str:

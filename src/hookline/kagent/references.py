@@ -10,7 +10,7 @@ from hookline.kagent.agent import (
     ServerManifest,
     ValueFrom,
 )
-from hookline.kagent.keys import OF_PODS, headers, not_here, unused
+from hookline.kagent.keys import OF_PODS, headers
 from hookline.kube.objects import spec_of
 from hookline.table import (
     UNSET,
@@ -20,12 +20,14 @@ from hookline.table import (
     Table,
     duration,
     filled,
+    not_here,
     number,
     pairs,
     refuse_slips,
     text,
     texts,
     unread,
+    unused,
     word,
 )
 

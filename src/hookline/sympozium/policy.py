@@ -14,7 +14,6 @@ from hookline.errors import FileError, UsageError, meant
 from hookline.options import KUBERNETES
 from hookline.sympozium.types import Instance, RunSpec
 from hookline.table import (
-    UNSET,
     InList,
     InMapping,
     Key,
@@ -22,6 +21,7 @@ from hookline.table import (
     Node,
     Table,
     flag,
+    not_here,
     refuse_slips,
     text,
     texts,
@@ -47,7 +47,7 @@ VARIABLES = ("TOOL_POLICY_ALLOW", "TOOL_POLICY_DENY")
 """The variables in which the agent is given the names of tools."""
 _SYSTEM = ("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "HOME", "SHELL", "USER", "HOSTNAME", *VARIABLES)
 """Variables that a run under a policy may not set."""
-_NOT_ENFORCED = "is not enforced here"
+_NOT_ENFORCED = not_here("is not enforced here")
 
 
 def bound(name: str) -> frozenset[str]:
@@ -230,17 +230,6 @@ def _sandbox_policy(_node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return {**inner, "sandbox": any(required)}
 
 
-def noted(message: str, *keys: str) -> dict[str, Key]:
-    """Keys that are known and have no effect here, which is told where they are given."""
-
-    def read(node: Node) -> Any:
-        if node.value:
-            node.note(message)
-        return UNSET
-
-    return dict.fromkeys(keys, Key(read))
-
-
 def _as_given(_node: Node, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
@@ -267,10 +256,7 @@ POLICY = Table(
         ),
         "imagePolicy": _part({"allowedRegistries": Key(texts, field="registries")}),
         "lifecyclePolicy": _part(
-            {
-                "deniedResources": Key(texts, field="denied_resources"),
-                **noted(_NOT_ENFORCED, "maxRetryAttempts"),
-            }
+            {"deniedResources": Key(texts, field="denied_resources"), "maxRetryAttempts": _NOT_ENFORCED}
         ),
         "sandboxPolicy": _part(
             {
@@ -282,14 +268,13 @@ POLICY = Table(
                         "allowedRuntimeClasses": Key(texts, field="runtime_classes"),
                     }
                 ),
-                **noted(
-                    _NOT_ENFORCED, "defaultImage", "maxCPU", "maxMemory", "allowHostMounts", "seccompProfile"
-                ),
+                **dict.fromkeys(("defaultImage", "maxCPU", "maxMemory"), _NOT_ENFORCED),
+                **dict.fromkeys(("allowHostMounts", "seccompProfile"), _NOT_ENFORCED),
             },
             _sandbox_policy,
         ),
-        **noted(_NOT_ENFORCED, "subagentPolicy", "featureGates", "networkPolicy", "modelPolicy"),
-        **noted(_NOT_ENFORCED, "skillPolicy", "harnessPolicy"),
+        **dict.fromkeys(("subagentPolicy", "featureGates", "networkPolicy", "modelPolicy"), _NOT_ENFORCED),
+        **dict.fromkeys(("skillPolicy", "harnessPolicy"), _NOT_ENFORCED),
     },
     {
         "tools": "; did you mean toolGating?",

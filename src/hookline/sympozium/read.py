@@ -14,7 +14,7 @@ from hookline.errors import FileError, meant
 from hookline.kube import objects
 from hookline.source import Wrong, load_all
 from hookline.sympozium import types
-from hookline.sympozium.policy import POLICY, POLICY_REF, VARIABLES, Policy, noted, read_policy
+from hookline.sympozium.policy import POLICY, POLICY_REF, VARIABLES, Policy, read_policy
 from hookline.sympozium.types import GROUP, IN_LIFECYCLE, Instance, ModelSpec, RunSpec, Sandbox, TaskSpec
 from hookline.table import (
     UNSET,
@@ -32,6 +32,7 @@ from hookline.table import (
     text,
     texts,
     unread,
+    unused,
     word,
 )
 
@@ -224,7 +225,7 @@ _MODEL = Table(
         "provider": Key(text),
         # Read by itself, after the others: it is not needed beside a modelRef.
         "model": Key(unread),
-        **noted("is not used here", "providerHeadersSecretRef", "nodeSelector"),
+        **unused("providerHeadersSecretRef", "nodeSelector"),
         "baseURL": Key(text, field="base_url"),
         "thinking": Key(word(*THINKING)),
         "authSecretRef": Key(text, field="auth_secret"),
@@ -244,7 +245,7 @@ _SANDBOX = Table(
         "runtimeClass": Key(text, field="runtime_class"),
         "runtimeClassName": Key(text, field="runtime_class"),
         "warmPoolRef": Key(text, field="warm_pool"),
-        **noted("is not used here", "resources"),
+        **unused("resources"),
     },
     unknown=refuse_slips,
 )

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.answer import fails_closed
 from hookline.claude.clients import limit_of, or_refused
-from hookline.claude.events import CALLERS
+from hookline.claude.events import CALLERS, fails_closed
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
 from hookline.hookfile.read import read
