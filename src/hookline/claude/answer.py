@@ -4,16 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import (
-    CALLERS,
-    FORMS,
-    NO_ANSWER,
-    AnswerForm,
-    caller_of,
-    known_caller,
-    point_of,
-    refuses,
-)
+from hookline.claude.events import CALLERS, AnswerForm, caller_of, form_of, point_of, refuses
 from hookline.claude.shape import fitted, keys_gone, withheld
 from hookline.engine.plain import as_text
 from hookline.engine.point import Point
@@ -33,9 +24,6 @@ class CallerAnswer(NamedTuple):
     lost: tuple[str, ...] = ()
     refused: bool = False
 
-
-_UNKNOWN = AnswerForm("exit", stop=False, user=False)
-"""Of an event that is not in the tables: every client takes exit code 2 for a refusal where it takes one at all."""
 
 DEGRADED: Mapping[str, str] = {
     "ask": "this caller cannot ask a person, so it was refused",
@@ -63,10 +51,8 @@ _REFUSALS = frozenset({HookAction.BLOCK, HookAction.FAIL, HookAction.SKIP, HookA
 
 def answer(outcome: Outcome, event: str, as_: str = "claude", *, given: Any = None) -> CallerAnswer:
     """The outcome in the caller's format. `given` is the caller's payload, against which a change is checked."""
-    known_caller(as_)
-    form = FORMS[as_].get(event, NO_ANSWER if event in CALLERS[as_] else _UNKNOWN)
     native = cast("Json", given) if isinstance(given, dict) else {}
-    return _AnswerWriter(outcome, event, as_, form, native).whole()
+    return _AnswerWriter(outcome, event, as_, form_of(event, as_), native).whole()
 
 
 def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
@@ -85,7 +71,7 @@ def trouble(message: str, event: str, as_: str = "claude") -> CallerAnswer:
 def keeping_output(point: Point | str) -> list[str]:
     """The callers that tell of the point and take no other output there, so that one cannot be withheld."""
     known = {
-        caller: [FORMS[caller].get(event, NO_ANSWER).change for event, at in events.items() if at == point]
+        caller: [form_of(event, caller).change for event, at in events.items() if at == point]
         for caller, events in CALLERS.items()
     }
     return [caller for caller, changes in known.items() if changes and not any(changes)]

@@ -82,33 +82,27 @@ EVENTS: Mapping[str, ClaudeEvent] = {
     "WorktreeRemove": ClaudeEvent(),
 }
 """All 33 events of Claude Code 2.1."""
-_QWEN = (
-    *("PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "UserPromptSubmit"),
-    *("UserPromptExpansion", "SessionStart", "SessionEnd", "MessageDisplay", "Stop", "StopFailure"),
-    *("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification", "PermissionRequest"),
-    *("PermissionDenied", "InstructionsLoaded"),
-)
 
 PROJECT_FOLDERS = {"claude": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR", "qwen": "QWEN_PROJECT_DIR"}
 """The variable with the folder that a client was started in; the folder of Codex' events is that one."""
 
+
+def _same(*names: str) -> dict[str, Point | None]:
+    """Events that mean what those of Claude Code with these names do."""
+    return {name: EVENTS[name].point for name in names}
+
+
 CALLERS: Mapping[str, Mapping[str, Point | None]] = {
     "claude": {name: event.point for name, event in EVENTS.items()},
     "codex": {
-        "SessionStart": Point.SESSION_START,
-        "SessionEnd": Point.SESSION_END,
-        "UserPromptSubmit": Point.AGENT_START,
-        "PreToolUse": Point.TOOL_START,
-        "PermissionRequest": None,
-        "PostToolUse": Point.TOOL_END,
+        **_same(
+            "SessionStart", "SessionEnd", "UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse"
+        ),
         "PreModelRequest": Point.MODEL_START,
         "PostModelRequest": Point.MODEL_END,
-        "Stop": Point.AGENT_END,
+        **_same("Stop"),
         "Interrupt": None,
-        "SubagentStart": Point.AGENT_START,
-        "SubagentStop": Point.AGENT_END,
-        "PreCompact": None,
-        "PostCompact": None,
+        **_same("SubagentStart", "SubagentStop", "PreCompact", "PostCompact"),
     },
     "gemini": {
         "SessionStart": Point.SESSION_START,
@@ -123,14 +117,12 @@ CALLERS: Mapping[str, Mapping[str, Point | None]] = {
         "PreCompress": None,
         "Notification": None,
     },
-    "kagent": {
-        "PreToolUse": Point.TOOL_START,
-        "PostToolUse": Point.TOOL_END,
-        "SessionStart": Point.SESSION_START,
-        "SessionEnd": Point.SESSION_END,
-    },
+    "kagent": _same("PreToolUse", "PostToolUse", "SessionStart", "SessionEnd"),
     "qwen": {
-        **{name: EVENTS[name].point for name in _QWEN},
+        **_same("PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "UserPromptSubmit"),
+        **_same("UserPromptExpansion", "SessionStart", "SessionEnd", "MessageDisplay", "Stop", "StopFailure"),
+        **_same("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification"),
+        **_same("PermissionRequest", "PermissionDenied", "InstructionsLoaded"),
         **dict.fromkeys(("SessionDelete", "TodoCreated", "TodoCompleted")),
     },
 }
@@ -229,7 +221,9 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
     },
 }
 """The answers each caller accepts at each event; at any other event it reads none."""
-NO_ANSWER = AnswerForm(stop=False, user=False)
+_NO_ANSWER = AnswerForm(stop=False, user=False)
+_UNKNOWN = AnswerForm("exit", stop=False, user=False)
+"""Of an event that is not in the tables: every client takes exit code 2 for a refusal where it takes one at all."""
 
 CODEX_MODEL = ("PreModelRequest", "PostModelRequest")
 """The events of a model call in Codex: it tells which model and how it went, and takes no answer."""
@@ -271,9 +265,14 @@ def event_of(facts: Facts) -> str:
     return NAMES[point]
 
 
+def form_of(event: str, as_: str) -> AnswerForm:
+    known = known_caller(as_)
+    return FORMS[as_].get(event, _NO_ANSWER if event in known else _UNKNOWN)
+
+
 def fails_closed(event: str, as_: str) -> bool:
     """True if a client must refuse at this event where hookline cannot be asked."""
-    form = FORMS[as_].get(event, NO_ANSWER)
+    form = form_of(event, as_)
     return form.refuse is not None and not form.go_on
 
 
