@@ -1,10 +1,14 @@
 import json
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from hookline.claude.clients import CLIENTS, Place
+from tests.conformance import polos_seed_blocks as polos
 
 
 def test_explain_says_which_hooks_run_where_in_which_order(hookline):
@@ -211,6 +215,11 @@ PROBLEMS = {
         FLOW.format("", "workspace: {root: $NOT_SET_HERE}"),
         ("warning", "unset-variable", 4, "workspace.root"),
     ),
+    "a key where it once stood": (
+        "WORKFLOW.md",
+        FLOW.format("", "").replace("folder, provider: {path: issues}", "linear, project_slug: x"),
+        ("warning", "legacy-key", 2, "tracker.project_slug"),
+    ),
     "a script of a workflow": (
         "WORKFLOW.md",
         FLOW.format("", "hooks: {before_run: 'if true; then'}"),
@@ -234,6 +243,7 @@ def test_check_tells_the_level_code_and_place_of_each_problem(hookline, tmp_path
     (tmp_path / file).write_text(text)
     (tmp_path / "mine.py").write_text(MINE)
     hookline.environ.pop("OPENAI_API_KEY", None)
+    hookline.environ["LINEAR_API_KEY"] = "x"
     if file == "hookline.yaml":
         hookline.environ["HOOKLINE_HOME"] = str(tmp_path / "home")
     done = hookline("check", "--json", file)
@@ -254,11 +264,123 @@ def test_check_warns_of_a_hook_file_that_is_not_approved(hookline, tmp_path):
     assert done.stdout.endswith("hookline.yaml: no problems, 1 warning\n")
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash", "/bin/bash"])
+def test_a_script_is_read_by_its_own_shell_which_a_message_names(hookline, tmp_path, shell):
+    file = tmp_path / "hookline.yaml"
+
+    def said(script):
+        key = (
+            f"shell: {json.dumps(script)}"
+            if shell == "sh"
+            else f"command: {json.dumps([shell, '-c', script])}"
+        )
+        file.write_text(YAML.format(key))
+        found = json.loads(hookline("check", "--json", "hookline.yaml").stdout)["problems"]
+        return [each["message"] for each in found if each["code"] == "shell-syntax"]
+
+    [message] = said("if true; then")
+    assert message.startswith(f"hook g: {shell} -n: ")
+    # Bash has arrays; what `sh` is differs from system to system, and it is asked itself.
+    is_read = subprocess.run([shell, "-n"], input="a=(1 2)\n", text=True, check=False).returncode == 0
+    assert (said("a=(1 2)\ntrue") == []) is is_read
+    assert is_read or shell == "sh"
+
+
+SYMPOZIUM_SEED = "sympozium-lifecycle-hooks.txt"
+# What the agent of the page stands among: its model, and the server of its tools.
+KAGENT = """\
+apiVersion: kagent.dev/v1alpha2
+kind: ModelConfig
+metadata: {name: default-model-config}
+spec: {provider: Ollama, model: x, ollama: {host: "http://127.0.0.1:9"}}
+---
+apiVersion: kagent.dev/v1alpha2
+kind: RemoteMCPServer
+metadata: {name: shell}
+spec: {description: x, url: "http://127.0.0.1:9/mcp"}
+---
+apiVersion: kagent.dev/v1alpha2
+kind: Agent
+metadata: {name: seed}
+spec:
+  type: Declarative
+  declarative:
+    systemMessage: x
+    tools: [{type: McpServer, mcpServer: {name: shell, kind: RemoteMCPServer}}]
+"""
+
+
+def seed(name):
+    """The text of one of the documents that hookline is built from."""
+    place = os.environ.get("HOOKLINE_SHARED")
+    if not place:
+        pytest.skip("set HOOKLINE_SHARED to the folder with seeds")
+    return (Path(place) / "seeds" / name).read_text()
+
+
 @pytest.mark.parametrize(
-    "file", sorted((Path(__file__).parents[1] / "fixtures" / "sympozium").glob("*.yaml"))
+    "file",
+    sorted((Path(__file__).parents[1] / "fixtures" / "sympozium").glob("*.yaml")),
+    ids=lambda file: file.stem,
 )
-def test_the_manifests_of_the_seeds_have_no_mistake(hookline, file):
+def test_the_manifests_of_sympoziums_page_have_no_mistake(hookline, file):
     assert hookline("check", file).returncode == 0
+    # What a page leaves out, as the kind of a part, stands before and between its lines.
+    written = {line.strip() for line in file.read_text().splitlines()}
+    blocks = [
+        {line.strip() for line in block.splitlines()}
+        for block in re.findall(
+            r"(?:^(?:apiVersion|kind|metadata|spec):.*\n(?:^ .*\n)*)+", seed(SYMPOZIUM_SEED), re.M
+        )
+    ]
+    assert len(blocks) == 5
+    assert any(block <= written for block in blocks), "it is the page's own"
+
+
+def test_the_agent_of_kagents_page_has_no_mistake(hookline, tmp_path):
+    """The page has lost its indentation."""
+    lines = (
+        seed("kagent-hooks-pr-1601.txt").partition("\nspec:\nhooks:\n")[2].partition("\n\n")[0].splitlines()
+    )
+    assert len(lines) == 9
+    hooks = "".join(f"    {line}\n" if line.startswith("- ") else f"      {line}\n" for line in lines)
+    text = f"{KAGENT}  hooks:\n{hooks}"
+    (tmp_path / "agent.yaml").write_text(text)
+    done = hookline("check", "agent.yaml")
+    assert done.returncode == 0, done.stdout
+    (tmp_path / "agent.yaml").write_text(text.replace("event: PreToolUse", "event: PreTolUse"))
+    assert hookline("check", "agent.yaml").returncode == 2, "it is read as kagent's"
+
+
+def test_a_workflow_with_all_hooks_of_symphonys_pages_has_no_mistake(hookline, tmp_path):
+    """The pages have no file as a whole: they name the hooks, the key of their limit, and the uses of each."""
+    page = seed("symphony-workspace-hooks.txt")
+    names = re.findall(r"^(\w+)\nRuns (?:once|before|after)", page, re.M)
+    assert names == ["after_create", "before_run", "after_run", "before_remove"]
+    assert "hooks.timeout_ms" in page
+    hooks = "".join(f"  {name}: |\n    if [ ! -d .git ]; then git status || true; fi\n" for name in names)
+    (tmp_path / "WORKFLOW.md").write_text(FLOW.format("", f"hooks:\n  timeout_ms: 60000\n{hooks}"))
+    done = hookline("check", "WORKFLOW.md")
+    assert (done.returncode, done.stdout) == (0, "WORKFLOW.md: no problems\n")
+
+
+def test_the_code_of_poloss_page_has_no_mistake(hookline, tmp_path):
+    page = {line.strip() for line in seed("polos-lifecycle-hooks.txt").splitlines()}
+    lines = [line for block in polos.BLOCKS for line in block.splitlines() if line.strip()]
+    assert [line for line in lines if line.strip().replace("from hookline", "from polos") not in page] == []
+    named = set(re.findall(r"\w+_hook\b|search|send_email", "".join(polos.BLOCKS)))
+    missing = sorted(named - set(re.findall(r"def (\w+)", "".join(polos.BLOCKS))))
+    defined = [
+        f"@tool\ndef {name}(text: str): ...\n"
+        if name in ("search", "send_email")
+        else f"@hook\ndef {name}(ctx, hook_context): ...\n"
+        for name in missing
+    ]
+    start = polos.IMPORTS + "from hookline import Agent, tool\n" + "".join(defined)
+    (tmp_path / "polos_agent.py").write_text(start + "\n".join(polos.BLOCKS))
+    hookline.environ["OPENAI_API_KEY"] = "x"
+    done = hookline("check", "polos_agent.py")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("wrapped", [True, False])

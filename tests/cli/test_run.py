@@ -342,3 +342,34 @@ def test_an_option_that_means_nothing_for_a_file_is_refused_and_not_ignored(
     done = hookline("run", *arguments)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
+
+
+RUN = "apiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: a}\nspec: {agentRef: o, task: x}\n"
+FLOW = """---
+tracker: {{kind: folder}}
+workspace: {{root: ws}}
+agent: {{kind: builtin, model: {model}, max_turns: 1}}
+hooks: {{after_run: echo $SYMPHONY_OUTCOME > ../../outcome}}
+---
+do it
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("run.yaml", "--on", "local", "--model", "MODEL"), ("WORKFLOW.md", "--issue", "A-1")]
+)
+def test_a_run_of_another_system_that_ends_at_its_limit_of_steps_says_so_and_fails(hookline, tmp_path, words):
+    turn = {"tools": [{"name": "bash", "arguments": {"command": "true"}}]}
+    (tmp_path / "script.json").write_text(json.dumps([turn] * 30))
+    model = f"scripted/{tmp_path / 'script.json'}"
+    (tmp_path / "run.yaml").write_text(RUN)
+    (tmp_path / "WORKFLOW.md").write_text(FLOW.format(model=model))
+    (tmp_path / "issues").mkdir()
+    (tmp_path / "issues" / "A-1.md").write_text("---\ntitle: x\nstate: Todo\n---\n")
+    done = hookline("run", *(model if word == "MODEL" else word for word in words))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: ended at its limit of 20 steps, without an answer" in " ".join(done.stderr.split())
+    rows = [json.loads(line) for line in hookline("runs", "--json").stdout.splitlines()]
+    assert {row["status"] for row in rows if row["ended"]} == {"failed"}
+    if words[0] == "WORKFLOW.md":
+        assert (tmp_path / "outcome").read_text() == "failed\n"
