@@ -27,6 +27,13 @@ hooks:
     on: agent.end
     when: {output: {equals: half}}
     python: mine.py:refuses
+  - name: instead
+    on: tool.start
+    match: Answered
+    python: mine.py:answers
+  - name: no-change
+    on: x.claude.ConfigChange
+    python: mine.py:refuses
   - name: no-model
     on: model.start
     python: mine.py:refuses
@@ -40,6 +47,9 @@ def seen(ctx, c):
 def rewrites(ctx, c):
     return HookResult.continue_with(modified_payload={"x": 2})
 
+def answers(ctx, c):
+    return HookResult.answer("known already")
+
 def refuses(ctx, c):
     return HookResult.block("not so")
 """
@@ -48,6 +58,10 @@ def refuses(ctx, c):
 def payload(place, **changes):
     client, _, name = place.partition("/")
     return {**json.loads((FIXTURES / client / "stdin" / f"{name}.json").read_text()), **changes}
+
+
+def printed(*lines):
+    return {"tool_response": {"llmContent": "\n".join(["Output: x", *lines])}}
 
 
 CALLERS = {"claude-code": "claude"}
@@ -68,6 +82,15 @@ SCOPES = {
         [f"tool Bash cancelled {FAILED}"],
     ),
     "a call that was refused": ([("claude-code/PreToolUse.bash", RM)], ["tool Bash blocked not so"]),
+    "a call that failed without a word": (
+        [("claude-code/PostToolUseFailure.bash", {"error": ""})],
+        ["tool Bash failed"],
+    ),
+    "a call whose tool reports an error": (
+        [("claude-code/PostToolUse.bash", {"tool_response": {"isError": True, "content": []}})],
+        ["tool Bash failed the tool reported an error"],
+    ),
+    "a call that a hook answers": ([("claude-code/PreToolUse.bash", {"tool_name": "Answered"})], ["tool Answered answered"]),
     "a call whose client died": (["claude-code/PreToolUse.bash"], ["tool Bash open"]),
     "an end of which no start was told": (["claude-code/PostToolUse.bash"], ["tool Bash ok"]),
     "calls at once": (
@@ -104,6 +127,14 @@ SCOPES = {
     "calls of Gemini CLI, which have no id": (
         ["gemini/BeforeTool.shell", "gemini/AfterTool.shell", "gemini/BeforeTool.read", "gemini/AfterTool.read"],
         ["tool run_shell_command failed Exit Code: 2", "tool read_file failed File not found"],
+    ),
+    "an exit code that is not the last line of Gemini CLI's": (
+        [("gemini/AfterTool.shell", printed("Exit Code: 3", "Background PIDs: 7", "Process Group PGID: 7"))],
+        ["tool run_shell_command failed Exit Code: 3"],
+    ),
+    "an exit code that the command itself printed": (
+        [("gemini/AfterTool.shell", printed("Exit Code: 3", "more"))],
+        ["tool run_shell_command ok"],
     ),
     "the same call of Gemini CLI, twice": (
         ["gemini/BeforeTool.shell", "gemini/AfterTool.shell"] * 2,
@@ -176,7 +207,9 @@ def test_what_a_client_tells_of_one_thing_is_one_scope_with_how_it_ended(told, e
         assert all(word in line for word in beginning.split(" ", 3)[3:]), line
     statuses = [each.tell_user for each in records if isinstance(each, Called) and each.hook == "status"]
     ends = [each.status for each in records if isinstance(each, Ended) and each.scope is Scope.TOOL]
-    assert statuses == [f"seen {status}" for status in ends if status is not Status.BLOCKED]
+    assert statuses == [
+        f"seen {status}" for status in ends if status not in (Status.BLOCKED, Status.ANSWERED)
+    ]
     journal.close()
 
 
@@ -202,6 +235,16 @@ def test_what_a_dead_client_left_open_is_owed_nothing_and_pruned_when_it_is_a_da
     journal._db.execute("UPDATE record SET at = at - 100000")
     assert journal.prune(keep_days=0, keep_bytes=0) == 1
     assert journal.runs() == []
+    journal.close()
+
+
+def test_an_event_of_a_client_that_was_refused_is_blocked_on_record(told):
+    event = payload("claude-code/Stop", hook_event_name="ConfigChange")
+    done = told.hookline("answer", "--file", "guards.yaml", stdin=json.dumps(event))
+    assert (done.returncode, done.stderr) == (2, "not so\n")
+    journal = SqliteJournal(told.hookline.folder / "home" / "journal.db")
+    [row] = journal.runs()
+    assert lines(journal.records(row.run_id)) == ["session ConfigChange blocked not so"]
     journal.close()
 
 

@@ -220,6 +220,11 @@ PROBLEMS = {
         FLOW.format("", "").replace("folder, provider: {path: issues}", "linear, project_slug: x"),
         ("warning", "legacy-key", 2, "tracker.project_slug"),
     ),
+    "a limit of a policy that is not enforced": (
+        "policy.yaml",
+        "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: p}\nspec:\n  networkPolicy: {denyAll: true}\n",
+        ("warning", "note", 5, "spec.networkPolicy"),
+    ),
     "a script of a workflow": (
         "WORKFLOW.md",
         FLOW.format("", "hooks: {before_run: 'if true; then'}"),

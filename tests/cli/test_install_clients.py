@@ -146,10 +146,16 @@ class Home:
             written.write_text("the tool ran")
         return written.exists(), err
 
-    def event(self, name, point=Point.TOOL_START):
+    def waiting(self):
+        """True if an answer waits for another one."""
+        file = self.folder / "home" / "answers.lock"
+        lock = f":{file.stat().st_ino} " if file.exists() else " no lock "
+        return any("->" in line and lock in line for line in Path("/proc/locks").read_text().splitlines())
+
+    def event(self, name, point=Point.TOOL_START, call="t1"):
         client = CLIENTS[name]
         tool = next(tool for tool, each in TOOLS[client.caller].items() if each.kind == "shell")
-        call = {"session_id": "s", "cwd": str(self.folder), "tool_name": tool, "tool_use_id": "t1"}
+        call = {"session_id": "s", "cwd": str(self.folder), "tool_name": tool, "tool_use_id": call}
         return json.dumps(
             {
                 **call,
@@ -179,7 +185,7 @@ def test_every_event_of_a_point_is_subscribed_with_a_limit_but_those_of_model_ca
     assert set(found) == {event for event, point in events.items() if point and point.scope != "model"}
     for event, [group] in found.items():
         [handler] = group["hooks"]
-        assert 3 <= handler["timeout"] / client.ticks <= 600
+        assert handler["timeout"] / client.ticks == (client.session_end if event == "SessionEnd" else 600)
         assert ("/bin/sh" in handler["command"]) is (event in REFUSED[name] | TOLD[name])
         assert handler.get("onFailure") == (
             "block" if client.on_failure and "/bin/sh" in handler["command"] else None
@@ -211,6 +217,8 @@ def test_check_tells_of_entries_that_do_not_do_for_the_hooks_of_the_file(home):
     assert "PermissionRequest" in said
     home.said("install", "claude-code", "--user")
     assert "hookline install" not in home.said("check", "hookline.yaml")
+    [group] = json.loads(settings.read_text())["hooks"]["PostToolUse"]
+    assert group["hooks"][0]["timeout"] > 3600, "the hook may take an hour"
     file.write_text("hooks: []\n")
     before = settings.read_text()
     home.said("install", "claude-code", "--user")
@@ -242,6 +250,8 @@ def test_where_hookline_cannot_be_asked_no_tool_runs_and_the_client_is_told_why(
     written, err = home.writes(name, command)
     assert not written
     assert said in err
+    home.is_program("#!/bin/sh\necho not this one >&2\nexit 2\n")
+    assert home.writes(name, command) == (False, "not this one\n"), "a refusal is no trouble"
     home.is_program("#!/bin/sh\n")
     assert home.writes(name, command)[0], "the same call, with a hookline that lets it pass"
 
@@ -428,6 +438,14 @@ def mine(ctx, c):
 """
 
 
+HOLDS = """
+def mine(ctx, c):
+    open("runs", "a").write("x")
+    open("begun", "w").close()
+    open("go").read()
+"""
+
+
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("point", [Point.TOOL_START, Point.AGENT_START, Point.AGENT_END])
 def test_two_entries_that_are_asked_about_one_event_run_the_hooks_once(home, killed, point):
@@ -441,10 +459,9 @@ def test_two_entries_that_are_asked_about_one_event_run_the_hooks_once(home, kil
     first = home.calls("claude-code", command, event, start_new_session=True)
     open(home.folder / "begun").close()  # the hook runs
     second = home.calls("claude-code", command, event, start_new_session=True)
-    runs, locks = home.folder / "runs", Path("/proc/locks")
+    runs = home.folder / "runs"
     try:
-        lock = f":{(home.folder / 'home' / 'answers.lock').stat().st_ino} "
-        while not any("->" in line and lock in line for line in locks.read_text().splitlines()):
+        while not home.waiting():
             assert (second.poll(), runs.read_text()) == (None, "xx"), "it must wait for the first one"
         if killed:
             os.killpg(first.pid, signal.SIGKILL)
@@ -460,6 +477,28 @@ def test_two_entries_that_are_asked_about_one_event_run_the_hooks_once(home, kil
         for process in (first, second):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("differ", ["no id", "another file"])
+def test_two_calls_that_cannot_be_told_to_be_one_are_both_asked_about(home, differ):
+    """Else the second, which may be another call, would be let through unseen."""
+    home.said("install", "claude-code", "--local")
+    home.hooks(HOLDS)
+    for name in ("begun", "go"):
+        os.mkfifo(home.folder / name)
+    command = home.command("claude-code", Place.LOCAL)
+    event = home.event("claude-code", call=None if differ == "no id" else "t1")
+    (home.folder / "other.yaml").write_text(HOOKS)
+    other = f"{command} --file other.yaml" if differ == "another file" else command
+    processes = [home.calls("claude-code", each, event, start_new_session=True) for each in (command, other)]
+    runs = home.folder / "runs"
+    waited = False
+    while not waited and not (runs.exists() and runs.read_text() == "xx"):
+        waited = home.waiting()
+    for process in processes:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert not waited
 
 
 @everyone

@@ -1,8 +1,10 @@
 """What decides over guards is done by a person at a terminal, never by the agent that is guarded."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -30,6 +32,15 @@ for line in lines:
 """
 ANSWER = "$HOOKLINE answer < event.json > answer.json"
 TRUST = "$HOOKLINE trust"
+SIGNS = [
+    "HOOKLINE_TAG",
+    "CLAUDECODE",
+    "CODEX_THREAD_ID",
+    "CODEX_SANDBOX",
+    "CODEX_CI",
+    "GEMINI_CLI",
+    "QWEN_CODE",
+]
 
 
 @pytest.fixture
@@ -68,9 +79,8 @@ def test_a_person_approves_also_after_trying_an_answer_by_hand(project):
         ("agent", [ANSWER, TRUST], "calls `hookline answer`"),
         ("agent", [ANSWER, "env -i HOOKLINE_HOME=$HOOKLINE_HOME $HOOKLINE trust"], "calls `hookline answer`"),
         ("agent", [ANSWER, "env -i HOOKLINE_HOME=$PWD/else $HOOKLINE trust"], "calls `hookline answer`"),
-        ("shell", [f"CLAUDECODE=1 {TRUST}"], "CLAUDECODE of Claude Code"),
+        *(("shell", [f"{sign}=1 {TRUST}"], f"{sign} of ") for sign in SIGNS),
         ("shell", [f"QWEN_CODE=1 sh -c 'env -u QWEN_CODE {TRUST}; true'"], "QWEN_CODE of Qwen Code"),
-        ("shell", [f"HOOKLINE_TAG=x {TRUST}"], "HOOKLINE_TAG of hookline"),
         ("shell", [f"{TRUST} < /dev/null"], "stdin is not a terminal"),
         ("agent", [f"({TRUST} 2> said </dev/tty; touch done) & exit", "until test -e done; do :; done; cat said >&2"], "the shell of its terminal"),
     ],
@@ -80,6 +90,22 @@ def test_an_agent_cannot_approve_at_a_terminal(project, kind, lines, said):
     assert "hookline trust is for a person at a terminal" in " ".join(done.stderr.split()), done
     assert said in " ".join(done.stderr.split())
     assert not approved(project)
+
+
+def test_a_person_whose_process_has_the_number_of_a_former_agent_approves(project):
+    done = led(project, "shell", "mkdir -p home/clients; touch home/clients/$$ home/clients/$$-1", TRUST)
+    assert approved(project), done.stderr
+
+
+def test_a_note_on_an_agent_is_removed_when_it_is_old(project):
+    notes = project.folder / "home" / "clients"
+    notes.mkdir(parents=True)
+    for name, days in (("1-1", 31), ("2-2", 29)):
+        (notes / name).touch()
+        os.utime(notes / name, (time.time() - days * 86400,) * 2)
+    led(project, "agent", ANSWER)
+    left = set(os.listdir(notes))
+    assert ("1-1" in left, "2-2" in left, len(left)) == (False, True, 2), "with the agent's own"
 
 
 def test_no_answer_comes_from_a_process_without_a_terminal(hookline):

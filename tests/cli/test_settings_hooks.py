@@ -97,6 +97,22 @@ def test_the_same_command_in_two_settings_files_runs_once(hookline, matchers):
     assert "in two files, and run once: " in flat(done.stderr)
 
 
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("strict", [0, 1, None])
+def test_the_same_command_declared_twice_is_as_strict_as_the_stricter_one(hookline, files, strict):
+    (hookline.folder / "coder.py").write_text(AGENT + WRITER)
+    groups = [{"hooks": [{"type": "command", "command": "echo x >> calls; exit 1"}]} for _ in range(2)]
+    if strict is not None:
+        groups[strict]["hooks"][0]["onFailure"] = "block"
+    words = []
+    for number, listed in enumerate([groups] if files == 1 else [groups[:1], groups[1:]]):
+        (hookline.folder / f"{number}.json").write_text(json.dumps({"hooks": {"PreToolUse": listed}}))
+        words += ["--hooks", f"{number}.json"]
+    hookline("run", "coder.py:agent", "go", *words)
+    assert (hookline.folder / "made").exists() is (strict is None)
+    assert (hookline.folder / "calls").read_text() == "x\n" * 2, "once for each call"
+
+
 WRITER = """
 calls = [
     {"tools": [{"name": "bash", "arguments": {"command": "true"}}]},
@@ -113,20 +129,36 @@ DENIED = [
     ("Edit", "write_file", {"path": "made", "content": "x"}),
     ("mcp__files__put", "put", {"name": "made"}),
     ("mcp__files", "put", {"name": "made"}),
+    ("Bash(touch:*)", "terminal", {"command": "touch made"}),
+    ("note", "note", {"name": "made"}),
+    ("Write(HERE/made)", "write_file", {"path": "HERE/home/../made", "content": "x"}),
+    ("Write(~/made)", "write_file", {"path": "HERE/made", "content": "x"}),
 ]
 TOOLS = """
 @tool(kind="mcp")
 def put(name: str):
     open(name, "w").close()
+
+@tool
+def note(name: str):
+    open(name, "w").close()
+
+@tool(kind="shell")
+def terminal(command: str):
+    open(command.removeprefix("touch "), "w").close()
 """
 
 
 @pytest.mark.parametrize(("rule", "name", "arguments"), DENIED)
 @pytest.mark.parametrize("denied", [True, False])
-def test_permissions_deny_holds_for_our_own_agent(around, tmp_path, rule, name, arguments, denied):
-    turn = {"tools": [{"name": name, "arguments": arguments}]}
-    agent = f'{TOOLS}\nagent = Agent(id="a", model=Scripted([{turn!r}, "done"]), tools=["bash", "write_file", put])'
-    rules = [rule] if denied else ["Bash(rm:*)", "Write(./other)", "mcp__files__get"]
+def test_permissions_deny_holds_for_our_own_agent(around, hookline, tmp_path, rule, name, arguments, denied):
+    hookline.environ["HOME"] = str(tmp_path)
+    (tmp_path / "home").mkdir()
+    rule = rule.replace("HERE", str(tmp_path))
+    given = {key: value.replace("HERE", str(tmp_path)) for key, value in arguments.items()}
+    turn = {"tools": [{"name": name, "arguments": given}]}
+    agent = f'{TOOLS}\nagent = Agent(id="a", model=Scripted([{turn!r}, "done"]), tools=["bash", "write_file", put, note, terminal])'
+    rules = [rule] if denied else ["Bash(rm:*)", "Write(./other)", "mcp__files__get", "TodoWrite"]
     done = around(agent, {}, permissions={"deny": rules})
     assert (tmp_path / "made").exists() is not denied
     assert (f"denied by the rule {rule}" in flat(done.stderr)) is denied

@@ -285,7 +285,8 @@ def test_worktrees_share_an_approval_and_each_keeps_its_own(repository, tmp_path
 
 
 def test_neither_a_link_nor_a_forged_worktree_has_the_approval(repository, tmp_path_factory):
-    for forge in (link, copy, point_at, pretend):
+    git(repository.folder, "worktree", "add", "-q", str(tmp_path_factory.mktemp("trees") / "tree"))
+    for forge in (link, copy, point_at, pretend, borrow):
         other = tmp_path_factory.mktemp("other")
         forge(repository.folder, other)
         assert "is not approved" in asked(repository, other), forge.__name__
@@ -303,6 +304,12 @@ def copy(approved: Path, other: Path):
 def point_at(approved: Path, other: Path):
     copy(approved, other)
     (other / ".git").write_text(f"gitdir: {approved}/.git\n")
+
+
+def borrow(approved: Path, other: Path):
+    """A folder that says it is a worktree which the repository has elsewhere."""
+    copy(approved, other)
+    (other / ".git").write_text(f"gitdir: {approved}/.git/worktrees/tree\n")
 
 
 def pretend(approved: Path, other: Path):
@@ -424,6 +431,29 @@ def test_a_ready_guard_with_other_settings_is_another_hook(everywhere):
     event = {**EVENT, "cwd": str(folder), "tool_input": {"command": "true"}}
     everywhere("answer", stdin=json.dumps(event))
     assert calls(everywhere, "claude-s") == ["mach", "asks", "asks"]
+
+
+def test_the_files_are_asked_in_their_order_the_machines_first(machine):
+    project = machine.project
+    order = project.folder / "order"
+    folders = {
+        "machine": project.folder / "machine",
+        "user": project.folder / "config" / "hookline",
+        "project": project.folder,
+        "named": project.folder / "more",
+    }
+    for name, folder in folders.items():
+        write(folder, f"hooks:\n  - {{name: {name}, on: tool.start, shell: 'echo {name} >> {order}'}}\n")
+    approve(project.folder / "hookline.yaml", project.environ)
+    done = machine(*RUN, "--hooks", "more/hookline.yaml")
+    assert done.returncode == 0, done.stderr
+    assert order.read_text().split() == list(folders)
+    said = next(line for line in done.stderr.splitlines() if line.startswith("hooks: "))
+    assert [word.strip("(),") for word in said.split()[2::2]] == list(folders)
+    order.unlink()
+    event = {**EVENT, "cwd": str(project.folder), "tool_input": {"command": "ls"}}
+    machine("answer", stdin=json.dumps(event))
+    assert order.read_text().split() == ["machine", "user", "project"]
 
 
 def test_a_machines_file_or_list_that_others_can_write_is_refused(machine):

@@ -203,6 +203,7 @@ READS = [
     "sed -n 1,20p hookline.yaml",
     "sed 's/new text/x/' hookline.yaml",
     "truncate -s 0 *.log",
+    "cp src/a.txt .",
     "diff hookline.yaml other.yaml > changes.txt",
     *(f"{program} hookline.yaml src/copy.txt" for program in ("cp", "install", "ln", "rsync", "scp")),
     "git diff hookline.yaml",

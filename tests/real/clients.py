@@ -1,7 +1,6 @@
 """The real command-line agents, installed once, each at home in a folder of its own, with a model on loopback.
 
-    with Site(CLIENTS["gemini"], folder) as site:
-        site.install()
+    with guarded("gemini", NO_FORCE_PUSH) as site:
         done = site.run([[site.shell("echo hello > hello.txt")], "done"])
 
 A turn of the model is its list of tool calls, its last words, or a function that is called when the model is asked, and
@@ -15,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,13 @@ from tests.fakes import FakeProvider
 
 CACHE = Path(os.environ.get("HOOKLINE_TEST_CACHE") or Path(__file__).parents[2] / ".cache")
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+NO_FORCE_PUSH = """
+hooks:
+  - name: no-force-push
+    on: tool.start
+    match: kind:shell
+    python: hookline.guards:no_force_push
+"""
 
 
 def installed(package, version, program):
@@ -298,6 +305,17 @@ class Site:
     def pushed(self):
         """True if the forced push has arrived."""
         return "what would overwrite it" in self.git("log", "--format=%s", "main", cwd=self.remote)
+
+
+@contextmanager
+def guarded(name, hooks, **modules):
+    """The site of a client whose guard is installed, with this hook file and the modules that it names."""
+    client = CLIENTS[name]
+    client.installed()
+    with Site(client) as site:
+        site.hooks(hooks, **modules)
+        site.install()
+        yield site
 
 
 def _turn(turn):

@@ -2,20 +2,15 @@
 
 import pytest
 
-from tests.real.clients import CLIENTS, Site
+from tests.real.clients import NO_FORCE_PUSH, guarded
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-FILE = """
-hooks:
-  - name: no-force-push
-    on: tool.start
-    match: kind:shell
-    python: hookline.guards:no_force_push
+FILE = f"""{NO_FORCE_PUSH}\
   - name: louder
     on: tool.start
     match: kind:shell
-    when: {input.command: {contains: echo quiet}}
+    when: {{input.command: {{contains: echo quiet}}}}
     python: mine.py:louder
   - name: hide
     on: tool.end
@@ -42,31 +37,28 @@ def brief(ctx, c):
 """
 
 
-def test_a_call_is_blocked_an_input_and_an_output_changed_a_context_added_and_all_is_on_record():
-    client = CLIENTS["claude-code"]
-    client.installed()
-    with Site(client) as site:
-        site.hooks(FILE, mine=MINE)
-        site.install()
-        done = site.run(
-            [
-                [site.shell("git push --force origin main")],
-                [site.shell("echo quiet > said.txt")],
-                [site.shell("echo s3cr3t")],
-                "all done",
-            ]
-        )
+def played(name, mine, result, *more):
+    """A call that is blocked, an input and an output that are changed, a context that is added, more calls: what the
+    model was told of the results, and the records."""
+    with guarded(name, FILE, mine=mine) as site:
+        commands = ("git push --force origin main", "echo quiet > said.txt", "echo s3cr3t", *more)
+        done = site.run([*([site.shell(command)] for command in commands), "all done"])
         assert done.code == 0, done.printed
         assert "all done" in done.printed
         assert not site.pushed()
         assert (site.project / "said.txt").read_text() == "LOUD\n"
         records = site.records()
     assert "The branch is frozen today." in done.sent[0]
-    told = done.sent[-1].partition("tool_result")[2]
+    told = done.sent[-1].partition(result)[2]
     assert "force" in told, "the model is told why its push was refused"
     assert "hidden by hookline" in told
-    assert '"s3cr3t' not in told
     calls = [each for each in records if each["record"] == "called"]
     assert ("no-force-push", "block") in {(each["hook"], each["action"]) for each in calls}
     assert {each["hook"] for each in calls if each["changed"]} == {"louder", "hide"}
     assert [each["tell_model"] for each in calls if each["tell_model"]] == ["The branch is frozen today."]
+    return told, records
+
+
+def test_a_call_is_blocked_an_input_and_an_output_changed_a_context_added_and_all_is_on_record():
+    told, _ = played("claude-code", MINE, "tool_result")
+    assert '"s3cr3t' not in told

@@ -7,16 +7,11 @@ import json
 
 import pytest
 
-from tests.real.clients import CLIENTS, Site
+from tests.real.clients import CLIENTS, NO_FORCE_PUSH, Site, guarded
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-FILE = """
-hooks:
-  - name: no-force-push
-    on: tool.start
-    match: kind:shell
-    python: hookline.guards:no_force_push
+FILE = f"""{NO_FORCE_PUSH}\
   - name: no-release
     on: tool.start
     python: mine.py:no_release
@@ -167,11 +162,7 @@ def seen(ctx, c):
 
 
 def test_codex_takes_no_refusal_of_its_model_requests_and_that_is_on_record():
-    client = CLIENTS["codex"]
-    client.installed()
-    with Site(client) as site:
-        site.hooks(MODEL_FILE, mine=MODEL)
-        site.install()
+    with guarded("codex", MODEL_FILE, mine=MODEL) as site:
         done = site.run([[site.shell("echo fine > fine.txt")], "all done"])
         assert (site.project / "fine.txt").exists(), done.printed
         records = site.records()
@@ -182,3 +173,31 @@ def test_codex_takes_no_refusal_of_its_model_requests_and_that_is_on_record():
     assert sum("lost: refuse" in note for note in notes) == 2
     told = [each["tell_user"] for each in records if each["record"] == "called" and each["hook"] == "seen"]
     assert told == ["fake-model ok"] * 2
+
+
+WITHHOLDS = """
+hooks:
+  - {name: masks, on: tool.end, match: 'kind:shell|read', on_error: withhold, shell: exit 1}
+"""
+READS = {
+    "claude-code": {"name": "Read", "arguments": lambda path: {"file_path": str(path)}},
+    "gemini": {"name": "read_file", "arguments": lambda path: {"file_path": str(path)}},
+}
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])
+def test_a_client_takes_the_output_that_is_withheld_and_its_model_never_reads_the_secret(name):
+    with guarded(name, WITHHOLDS) as site:
+        file = site.project / "notes.txt"
+        file.write_text("the word is XYLOPHONE-7\n")
+        calls = [[site.shell("cat notes.txt")], [site.shell("cat notes.txt; cat notes.txt >&2; true")]]
+        if name in READS:
+            tool = READS[name]
+            calls.append([{"name": tool["name"], "arguments": tool["arguments"](file)}])
+        done = site.run([*calls, [site.shell("echo fine > fine.txt")], "all done"])
+        assert (done.code, "all done" in done.printed) == (0, True), done.printed
+        assert (site.project / "fine.txt").read_text() == "fine\n", "it goes on"
+    assert len(done.sent) == len(calls) + 2
+    for number, sent in enumerate(done.sent[1:], 1):
+        assert sent.count("hookline withheld this output") >= min(number, len(calls))
+    assert "XYLOPHONE" not in "".join(done.sent)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeProvider
-from tests.real.clients import CLIENTS
+from tests.real.clients import CLIENTS, NO_FORCE_PUSH
 from tests.real.codex_cli import codex, codex_home, configure, shell, started
 
 __all__ = ["codex", "codex_home"]
@@ -19,12 +19,7 @@ __all__ = ["codex", "codex_home"]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 HOOKLINE = [sys.executable, "-m", "hookline"]
-HOOKS = """
-hooks:
-  - name: no-force-push
-    on: tool.start
-    match: kind:shell
-    python: hookline.guards:no_force_push
+HOOKS = f"""{NO_FORCE_PUSH}\
   - name: counted
     on: tool.end
     match: kind:shell

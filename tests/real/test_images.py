@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import shutil
 import socket
 import stat
 import subprocess
@@ -19,6 +18,7 @@ from hookline.images.layers import Unpacker
 from tests.fakes.images import MadeImage, tar_entry
 from tests.fakes.registry import FakeRegistry
 from tests.images.awkward import FOLDER, HARD, LAYERS, LINK
+from tests.programs import installed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -33,14 +33,7 @@ TOOLS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def tools():
-    missing = [package for program, package in TOOLS.items() if shutil.which(program) is None]
-    if not missing:
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update"], check=True, env=environ)
-    subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], check=True, env=environ)
+    installed(**TOOLS)
 
 
 def tree(root, allowed=0o777):

@@ -1,7 +1,6 @@
 """The seed's manifest with its image out of Debian's docker-registry, filled by skopeo."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.kagent.make_layout import layout
+from tests.programs import installed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -27,14 +27,7 @@ http: {{addr: "127.0.0.1:{port}"}}
 
 @pytest.fixture(scope="module", autouse=True)
 def tools():
-    missing = [program for program in ("skopeo", "docker-registry") if shutil.which(program) is None]
-    if not missing:
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update"], check=True, env=environ)
-    subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], check=True, env=environ)
+    installed(**{name: name for name in ("skopeo", "docker-registry")})
 
 
 @pytest.fixture
