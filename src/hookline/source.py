@@ -5,8 +5,6 @@ YAML 1.2: `on`, `off`, `yes` and `no` are words. Anchors, aliases and merges (`<
 a key written twice, an alias bomb and bottomless nesting are refused.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.errors import FileError
 
 MAX_BYTES = 4_000_000
@@ -342,9 +341,9 @@ _WORDS: dict[str, tuple[str, Any]] = {
         for word in (".inf", ".Inf", ".INF")
     },
 }
-_INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
-_BASED = {"0o": (re.compile("0o[0-7]+"), 8), "0x": (re.compile("0x[0-9a-fA-F]+"), 16)}
-_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_INTEGER = lazy_pattern(r"[-+]?[0-9]+", re.ASCII)
+_BASED = {"0o": (lazy_pattern("0o[0-7]+"), 8), "0x": (lazy_pattern("0x[0-9a-fA-F]+"), 16)}
+_DECIMAL = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def _resolved(text: str) -> tuple[str, Any]:
@@ -394,7 +393,7 @@ _HINTS = {
     "did not find expected key": "the indentation does not fit that of the mapping above",
     "unknown escape character": "write a pattern in single quotes, where a backslash is only a backslash",
 }
-_INDENTED_BY_TAB = re.compile(r" *\t")
+_INDENTED_BY_TAB = lazy_pattern(r" *\t")
 
 
 def _not_yaml(exc: Any, text: str, file: str) -> FileError:
@@ -412,7 +411,7 @@ def _not_yaml(exc: Any, text: str, file: str) -> FileError:
     return FileError(f"this is not YAML: {problem}{began}{f'; {hint}' if hint else ''}", file=file, line=line)
 
 
-_NEWLINE = re.compile(r"\r\n?")
+_NEWLINE = lazy_pattern(r"\r\n?")
 
 
 def _decoded(content: bytes, file: str | PathLike[str]) -> str:
@@ -429,7 +428,7 @@ def _decoded(content: bytes, file: str | PathLike[str]) -> str:
 
 
 # The few that are refused, and not all the others: a class of those takes milliseconds to compile.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_UNPRINTABLE = lazy_pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def _refuse_unprintable(text: str, file: str | PathLike[str]) -> None:
@@ -442,7 +441,7 @@ def _refuse_unprintable(text: str, file: str | PathLike[str]) -> None:
         )
 
 
-_ESCAPE = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
+_ESCAPE = lazy_pattern(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
 
 
 def _checked_json(text: str, file: str | PathLike[str]) -> str:

@@ -14,7 +14,18 @@ import pytest
 from hookline.runners import tags as tagged
 from tests.answer.ways import Ways
 
-HEAVY = {"asyncio", "dataclasses", "inspect", "yaml", "pydantic", "logging", "subprocess"}
+HEAVY = {
+    "asyncio",
+    "dataclasses",
+    "inspect",
+    "yaml",
+    "pydantic",
+    "logging",
+    "subprocess",
+    "hashlib",
+    "random",
+}
+HEAVY |= {"weakref", "datetime", "tempfile", "encodings.utf_8_sig"}
 FILE = """
 hooks:
   - {name: quiet script, on: [tool.start, tool.end], match: Quiet, shell: 'cat >/dev/null'}

@@ -17,7 +17,15 @@ from tests.answer.ways import Ways
 
 STDIN = sorted((Path(__file__).parents[1] / "fixtures" / "claude-code" / "stdin").glob("*.json"))
 MATCHED = re.compile(r"PreToolUse|SessionStart|PostToolUse\.bash\.|Stop\.json|Notification").match
-HEAVY = {"asyncio", "dataclasses", "yaml", "pydantic", "typer", "rich", "inspect", "logging"}
+HEAVY = {"asyncio", "dataclasses", "yaml", "pydantic", "typer", "rich", "inspect", "logging", "subprocess"}
+HEAVY |= {"hashlib", "random", "weakref", "datetime", "tempfile", "encodings.utf_8_sig"}
+# What Python compiles while it runs has no file of its own.
+TELLS_COMPILED = """
+import sys
+sys.addaudithook(lambda event, given: event == "compile" and given[1] == "<string>" and print("compiled", given[0], file=sys.stderr))
+from hookline.__main__ import main
+main()
+"""
 FILE = """
 hooks:
   - {name: names, on: tool.start, match: 'Edit|Write', command: [PYTHON, -c, "print('{half')"]}
@@ -222,6 +230,21 @@ def test_a_call_that_concerns_no_hook_loads_nothing_slow(ways, words, changes):
     assert "hookline.answer" in loaded
     assert "hookline.hookfile.attach" not in loaded
     assert loaded & HEAVY == set()
+
+
+def test_no_annotation_is_compiled_at_the_start_of_an_answer(ways):
+    """As texts, the annotations of named tuples are: each field takes its time at every call of a tool."""
+    environ = ways.environ(ways.home())
+    words = [sys.executable, "-c", TELLS_COMPILED, "answer"]
+    for tool in ({}, {"tool_name": "Bash", "tool_input": {"command": "git push"}}):
+        done = subprocess.run(
+            words, cwd=ways.folder, env=environ, input=ways.event(**tool), capture_output=True, check=False
+        )
+        # A named tuple's own constructor is compiled in any case.
+        told = [line for line in done.stderr.splitlines() if line.startswith(b"compiled ")]
+        assert [line for line in told if b"lambda _cls" not in line] == []
+        assert told, "else nothing was seen at all"
+    assert b'"deny"' in done.stdout
 
 
 def test_the_copy_is_of_this_version():

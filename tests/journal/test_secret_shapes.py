@@ -5,11 +5,17 @@ import json
 import pytest
 
 from hookline.engine.secret_shapes import without_shapes
+from hookline.journal import masking
 from hookline.journal.masking import Mask
 from tests.command import approve
 
 A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6/+x9"
 BODY = A40[:36]
+HEX = "0123456789abcdef" * 4
+BEGINNINGS = (
+    "sk_live_ sk_test_ rk_live_ rk_test_ whsec_ ghp_ gho_ ghu_ ghs_ ghr_ glpat- glptt- gldt- glrt- glsoat- xoxa- xoxb-"
+    " xoxc- xoxe- xoxo- xoxp- xoxr- xoxs- xapp-1- ya29. gsk_ xai- r8_ lin_api_ doo_v1_ dop_v1_ dor_v1_"
+)
 BLOCK = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----"
 # A text, and the part of it that must be gone.
 SHAPES = {
@@ -93,8 +99,22 @@ agent = Agent(
 """
 
 
+@pytest.fixture
+def few_read(monkeypatch):
+    """As in a new process, where plain texts are looked for, and no pattern of them yet."""
+    monkeypatch.setattr(masking, "_shapes", masking._Shapes())
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS.split())
+def test_a_token_is_masked_whichever_text_of_its_service_it_begins_with(begins, few_read):
+    mask = Mask()
+    assert HEX[:20] not in mask.json([f"a {begins}{HEX} b"])
+    mask.json("x" * 200_000)
+    assert HEX[:20] not in mask.json([f"a {begins}{HEX} b"])
+
+
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_secret_of_a_known_shape_is_masked_in_texts_and_in_values(name):
+def test_a_secret_of_a_known_shape_is_masked_in_texts_and_in_values(name, few_read):
     text, gone = SHAPES[name]
     mask = Mask()
     assert gone not in mask.text(f"a {text} b")

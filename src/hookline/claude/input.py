@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import Any, cast
 
 from hookline.claude.events import refuses
@@ -29,7 +30,7 @@ def read(stdin: bytes, event: str = "", as_: str = "claude") -> Json:
         return whole
 
     try:
-        value: Any = json.loads(stdin.decode("utf-8-sig"), object_pairs_hook=members)
+        value: Any = json.loads(stdin.removeprefix(BOM_UTF8).decode(), object_pairs_hook=members)
     except UnicodeDecodeError as exc:
         raise UsageError(f"stdin is not UTF-8: {exc}; give the event as one JSON object") from exc
     except (ValueError, RecursionError) as exc:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, cast
 
 from hookline.engine.plain import as_text, mapping
 from hookline.engine.result import WITHHELD
+from hookline.engine.secret_shapes import lazy_pattern
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ def fitted(before: Any, after: Any) -> tuple[bool, Any]:
 
 
 _DEEPEST = 50
-_WORD = re.compile(r"[A-Za-z_]{1,32}")
+_WORD = lazy_pattern(r"[A-Za-z_]{1,32}")
 _OF_THE_SHAPE = frozenset({"type", "mode", "status", "role", "finishReason", "service_tier", "speed"})
 """Keys whose words a client checks: with others it would drop the changed output, and keep the real one."""
 

@@ -5,13 +5,13 @@ The JSON that a hook prints is read strictly: one object, known keys, right type
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import EVENTS, ClaudeEvent, meant
 from hookline.engine.classes import replace
 from hookline.engine.result import CONTINUE, HookAction, HookResult
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.errors import HookBroke, UsageError
 from hookline.journal.encoding import CAP
 
@@ -106,7 +106,7 @@ _KINDS: Mapping[Any, str] = {
     type(None): "null",
 }
 _FOREIGN_VERDICTS = frozenset({"permission", "cancel", "block", "blocked", "deny", "denied", "behavior"})
-_ANSWER_KEY = re.compile(
+_ANSWER_KEY = lazy_pattern(
     r'"(?:continue|stopReason|suppressOutput|systemMessage|decision|hookSpecificOutput|hookEventName|'
     r'permissionDecision|permissionDecisionReason|updatedInput|updatedToolOutput|additionalContext)"\s*:'
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -67,12 +66,14 @@ def _from_file(path: Path) -> ModuleType:
         raise FileError("there is no such file" if not path.exists() else "this is not a file", file=path)
     if path.suffix != ".py":
         raise FileError("this format is not known; known: a Python file (.py) with an Agent in it", file=path)
+    from importlib.util import module_from_spec, spec_from_file_location  # not for our own guards
+
     full = path.resolve()
     name = f"hookline_file_{full.stem}_{abs(hash(str(full))):x}"
-    spec = importlib.util.spec_from_file_location(name, full)
+    spec = spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
         raise FileError("Python cannot import this file", file=path)
-    module = importlib.util.module_from_spec(spec)
+    module = module_from_spec(spec)
     sys.modules[name] = module
     # As `python agent.py` does it: a module beside the file can be imported by it.
     sys.path.insert(0, str(full.parent))

@@ -113,7 +113,9 @@ def _clients(environ: Mapping[str, str]) -> Path:
 
 def _client() -> Process | None:
     """The nearest ancestor that is no shell or wrapper; None below the shell of a terminal, where a person typed."""
-    for each in list(_ancestors())[1:]:
+    ancestors = _ancestors()
+    next(ancestors, None)
+    for each in ancestors:
         if each.name not in _BETWEEN:
             return each
         if each.terminal and each.session == each.pid:

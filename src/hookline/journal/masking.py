@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.secret_shapes import HIDDEN, HINTS, lazy_pattern, without_shapes
+from hookline.engine.secret_shapes import HIDDEN, lazy_pattern, may_hold_shape, shape_hints, without_shapes
 from hookline.secret_names import KEYS, PLAIN_WORDS, WORDS, is_secret, secret_words
 
 SHORTEST = 6
@@ -186,7 +186,7 @@ def cut(text: str, cap: int) -> str:
 class _Shapes:
     """Looks for the beginnings of secrets of known shapes.
 
-    RE2 reads ten times as fast as `re`, and takes as long to load as `re` takes for this many characters:
+    RE2 reads ten times as fast, and takes as long to load as plain texts are looked for in this many characters:
     `hookline answer` seldom reads as many, a run does.
     """
 
@@ -194,7 +194,7 @@ class _Shapes:
 
     def __init__(self) -> None:
         self._read = 0
-        self._found: Callable[[str], object] = lazy_pattern(HINTS).search
+        self._found: Callable[[str], object] = may_hold_shape
 
     def may_be_in(self, text: str) -> bool:
         if self._read < self.WORTH_LOADING:
@@ -202,7 +202,7 @@ class _Shapes:
             if self._read >= self.WORTH_LOADING:
                 from hookline.matcher import search
 
-                self._found = search(HINTS)
+                self._found = search(shape_hints())
         return bool(self._found(text))
 
 

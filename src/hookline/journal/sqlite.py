@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -286,6 +285,8 @@ class MemoryJournal(SqliteJournal):
     It need not be closed."""
 
     def __init__(self, *, secrets: Iterable[str] = (), payloads: bool = True, cap: int = CAP) -> None:
+        import weakref  # not for a journal in a file, which every answer opens
+
         super().__init__(IN_MEMORY, secrets=secrets, payloads=payloads, cap=cap)
         weakref.finalize(self, self._database.close)
 

@@ -7,12 +7,12 @@ paths that a process sees to paths of this machine, and to its environment varia
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hookline.engine.classes import dataclass, field, replace
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.errors import UsageError
 
 OUTPUT_CAP = 1024 * 1024
@@ -21,7 +21,7 @@ CHUNK = 65536
 """Bytes read of an output at a time."""
 OWN_SIZE = 256 * 1024 * 1024
 """Bytes that /tmp, or another folder of the process's own, may hold by default."""
-_PLACE = re.compile(r"/[^\0]+")
+_PLACE = lazy_pattern(r"/[^\0]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ refusal. So the script of a known interpreter is looked up first.
 
 import errno
 import os
-import re
 import select
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.runners import Order
 
 ExitStatus = tuple[int | None, int | None]
@@ -47,10 +47,10 @@ _INTERPRETERS = {
 # Python ignores these signals, and its children would inherit that.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 # Characters that make a text more than one plain command. `$NAME` and `${NAME}` are understood, other uses of $ are not.
-_NOT_PLAIN = re.compile(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
-_NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_VERSION = re.compile(r"[0-9.]+$")
-_ASSIGNMENT = re.compile(r"\w+=")
+_NOT_PLAIN = lazy_pattern(r"[|&;<>()`*?\[\]~#!\n\\]|\$(?!\w|\{\w+\})|\$\d")
+_NAME = lazy_pattern(r"\$(?:\{(\w+)\}|(\w+))")
+_VERSION = lazy_pattern(r"[0-9.]+$")
+_ASSIGNMENT = lazy_pattern(r"\w+=")
 # Options that end the interpreter at once, or where a file name means something else.
 _NO_SCRIPT = frozenset({"-", "--eval", "--print", "--version", "--help", "--test", "--command", "-h", "-V"})
 
