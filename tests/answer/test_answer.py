@@ -138,6 +138,7 @@ def test_an_event_that_cannot_be_read_is_refused_unless_it_is_known_to_be_over(a
 GEMINI = {"hook_event_name": "BeforeTool", "tool_name": "run_shell_command", "timestamp": "t"}
 LIKE_TOOLS = {
     "a NUL in the command": {"tool_input": {"command": "true\0"}},
+    "a NUL in a key": {"tool_input": {"command": "true", "x\0": 1}},
     "no tool": {"tool_name": None},
     "a tool that is a number": {"tool_name": 5},
     "a tool without a name": {"tool_name": ""},
@@ -162,6 +163,12 @@ def test_a_key_that_is_there_twice_is_refused_before_a_call_and_read_after_it(as
     )
     assert specific(asked(stdin=twice))["permissionDecision"] == "deny"
     assert "'command' is there twice" in specific(asked(stdin=twice))["permissionDecisionReason"]
+    two = event.replace('"hook_event_name":', '"hook_event_name": "PreToolUse", "hook_event_name":', 1)
+    two = two.replace('"PreToolUse", "tool_name"', '"PostToolUse", "tool_name"')
+    assert two.count("ToolUse") == 2
+    assert "'hook_event_name' is there twice" in specific(asked(stdin=two))["permissionDecisionReason"]
+    nameless = twice.replace('"hook_event_name": "PreToolUse", ', "")
+    assert specific(asked("PreToolUse", stdin=nameless))["permissionDecision"] == "deny"
     over = twice.replace("PreToolUse", "PostToolUse").replace(
         '"tool_use_id"', '"tool_response": "x", "tool_use_id"'
     )

@@ -179,6 +179,14 @@ def test_a_withheld_result_keeps_the_tools_shape_and_none_of_its_texts(file):
     } <= kept
 
 
+def test_a_withheld_result_keeps_the_words_of_its_shape_and_the_path_that_was_given():
+    before = {"type": "create", "status": "the word is x", "filePath": "/a", "oldPath": "/x", "content": "x"}
+    given = {"tool_input": {"file_path": "/a"}, "tool_response": before}
+    said = answer(changed_output(WITHHELD), "PostToolUse", given=given)
+    after = {**before, "status": WITHHELD, "oldPath": "", "content": ""}
+    assert json.loads(said.stdout) == own("PostToolUse", updatedToolOutput=after)
+
+
 def test_a_withheld_answer_of_a_model_keeps_the_shape_of_gemini():
     before = {
         "candidates": [{"content": {"role": "model", "parts": ["secret", "more"]}, "finishReason": "STOP"}]

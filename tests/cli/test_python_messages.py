@@ -75,6 +75,7 @@ def test_a_mistake_in_a_python_hook_names_its_line_and_what_was_meant(hookline, 
     assert done.returncode != 0
     assert line in said
     assert told in said
+    assert name != "a result" or "agent.py:5]" not in said, "its place is told once"
     assert not (hookline.folder / "made").exists()
 
 

@@ -93,6 +93,30 @@ BROKEN = {
         {"toolPolicy": {"allow": ["mcp_shell"]}},
         "tool 'mcp_shell' is denied",
     ),
+    "a tool that none of ours stands for": (
+        {"toolGating": gated(mcp_shell="deny")},
+        {"toolPolicy": {"allow": ["mcp_shell"]}},
+        "tool 'mcp_shell' is denied",
+    ),
+    "a tool that none of ours stands for, where all are denied": (
+        {"toolGating": gated(**{"*": "deny"})},
+        {"toolPolicy": {"allow": ["mcp_shell"]}},
+        "tool 'mcp_shell' is denied",
+    ),
+    "a tool that stands for two, of which one is denied": (
+        {"toolGating": gated(edit_file="deny")},
+        {"toolPolicy": {"allow": ["write_file"]}},
+        "tool 'write_file' is denied",
+    ),
+    "an image that cannot be read": (
+        {"imagePolicy": {"allowedRegistries": ["docker.io"]}},
+        {"lifecycle": {"preRun": [hook("a", "true") | {"image": "docker.io/BusyBox"}]}},
+        "image 'docker.io/BusyBox' is not allowed",
+    ),
+    **{
+        f"the variable {name}": ({}, {"env": {name: "x"}}, f"env sets {name}")
+        for name in ("PATH", "LD_LIBRARY_PATH", "HOME", "SHELL", "USER", "HOSTNAME", "TOOL_POLICY_ALLOW")
+    },
     "an image of elsewhere": (
         {"imagePolicy": {"allowedRegistries": ["ghcr.io/org"]}},
         {"lifecycle": {"preRun": [hook("a", "true") | {"image": "ghcr.io/organised/x:1"}]}},
@@ -128,6 +152,20 @@ def test_a_run_that_breaks_its_policy_is_refused(limits, own, said):
         assert said in str(caught.value)
 
 
+def test_a_sandbox_has_the_runtime_class_of_its_policy_unless_it_names_one():
+    limits = {"agentSandboxPolicy": {"defaultRuntimeClass": "kata"}}
+    for own, found in (({}, "kata"), ({"runtimeClass": "gvisor"}, "gvisor")):
+        asked = run(agentSandbox={"enabled": True, **own})
+        assert spec(agent(), policy(sandboxPolicy=limits), asked).sandbox.runtime_class == found
+
+
+def test_a_policy_of_another_namespace_is_none():
+    other = policy()
+    other["metadata"]["namespace"] = "elsewhere"
+    with pytest.raises(FileError, match="there is no SympoziumPolicy 'strict' in the namespace 'default'"):
+        spec(agent(), other, run())
+
+
 def test_an_image_is_allowed_by_its_whole_name():
     def images(*registries):
         limits = {"imagePolicy": {"allowedRegistries": list(registries)}}
@@ -158,20 +196,26 @@ def test_a_sandbox_that_a_policy_requires(on, own, well):
 
 def test_all_of_a_policy_is_read_and_what_is_not_enforced_is_told():
     limits = {
-        "toolGating": gated("deny", read_fiel="allow"),
+        "toolGating": gated("deny", read_fiel="allow", write_file="ask"),
         "sandboxPolicy": {"agentSandboxPolicy": {"required": True, "defaultRuntimeClass": "kata"}, "maxCPU": "2"},
         "networkPolicy": {"denyAll": True},
         "toolGate": 1,
     }  # fmt: skip
     found = parse(text(policy(**limits)), "p.yaml")
     assert found.policies == (
-        Policy(name="strict", tools_allowed=("read_fiel",), sandbox=True, runtime_class="kata"),
+        Policy(
+            name="strict",
+            tools_allowed=("read_fiel",),
+            tools_denied=("write_file",),
+            sandbox=True,
+            runtime_class="kata",
+        ),
     )
     assert [
         "spec.toolGate: unknown key; did you mean toolGating?" in str(each) for each in found.problems
     ] == [True]
     told = " ".join(found.notes)
-    for said in ("rules[0].tool: 'read_fiel' is no tool; did you mean read_file?", "spec.networkPolicy: is not enforced", "maxCPU: is not enforced"):  # fmt: skip
+    for said in ("rules[0].tool: 'read_fiel' is no tool; did you mean read_file?", "rules[1].action: nobody is asked here, so the tool is denied", "spec.networkPolicy: is not enforced", "maxCPU: is not enforced"):  # fmt: skip
         assert said in told
 
 
