@@ -153,13 +153,13 @@ def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -
 
 def switched_off(client: Client, place: Place, folder: Path, environ: Mapping[str, str]) -> str | None:
     """The reason why a client asks none of the hooks in the settings of a place; None if it does."""
-    nearest_last = (Place.MANAGED, Place.LOCAL, Place.PROJECT, Place.USER)
+    strongest_first = (Place.MANAGED, Place.LOCAL, Place.PROJECT, Place.USER)
     for keys, off in SWITCHES:
         only_managed = keys[0] == "allowManagedHooksOnly"
         if only_managed and place is Place.MANAGED:
             continue
         # Root's entries run whatever a user's settings say.
-        for other in nearest_last[:1] if only_managed or place is Place.MANAGED else nearest_last:
+        for other in strongest_first[:1] if only_managed or place is Place.MANAGED else strongest_first:
             file = client.file(other, folder, environ)
             if file is not None and client.name == "codex":
                 file = file.with_name("config.toml")

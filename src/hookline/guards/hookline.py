@@ -25,6 +25,7 @@ from hookline.guards.writes import (
     PlacedCommand,
     command_targets,
     folder_of,
+    is_in,
     option_values,
     path_of,
     plain_words,
@@ -98,7 +99,7 @@ class _Protected:
             return False
         if _NAMES.search(whole) or _NAMES.search(real):
             return True
-        return any(_is_in(real, folder) for folder in self.folders) or _is_named(real)
+        return any(is_in(real, folder) for folder in self.folders) or _is_named(real)
 
     def reached(self, path: str, names: Sequence[str] = ()) -> bool:
         """True if a file that is there is below this path, or below what fits it as a pattern, and has such a name."""
@@ -123,10 +124,6 @@ class _Protected:
         if found is None and folder and self.holds(os.path.join(folder, "settings.json")):
             found = _MENTIONED_THERE.search(text)
         return found[0] if found else next((each for each in self.folders[:2] if each in text), None)
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _fit(file: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -297,7 +294,7 @@ def _variables(each: PlacedCommand) -> Iterator[str]:
 
 
 def _own_commands(words: Sequence[Word]) -> Iterator[str]:
-    texts = [word.text for word in words]
+    texts = _texts(words)
     if found := _OWN_TEXT.search(" ".join(texts)):
         yield f"`{found[0].strip(_AROUND)}` is for a person"
     inner = [each.text for word in words for command in word.inner for each in command.words[1:]]
@@ -325,8 +322,8 @@ def _taker(words: Sequence[Word]) -> int | None:
 
 def _is_handed(each: PlacedCommand) -> bool:
     """True if a command is given what another prints, or names a list itself."""
-    inner = any(word.inner for word in each.words)
-    return inner or each.command.fed or each.command.program in ("read", "for")
+    command = each.command
+    return command.fed or command.program in ("read", "for") or any(word.inner for word in each.words)
 
 
 def _takes_what_is_handed(each: PlacedCommand) -> bool:

@@ -47,7 +47,7 @@ def no_writes_outside_of(
         named = [os.path.join(base, os.path.expanduser(root)) for root in roots]
         real = [os.path.realpath(root) for root in named or [base]]
         scratch = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
-        if temporary or (temporary is None and not named and not _is_in(real[0], scratch)):
+        if temporary or (temporary is None and not named and not is_in(real[0], scratch)):
             real.append(scratch)
         try:
             paths = _targets(hook_context, base)
@@ -91,13 +91,14 @@ def _outside(path: str, base: str, roots: Sequence[str]) -> str | None:
         real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
     except ValueError as exc:
         return f"{path!r} is not a path ({exc})"
-    if any(_is_in(real, root) for root in roots):
+    if any(is_in(real, root) for root in roots):
         return None
     shown = path if path == real else f"{path} (which is {real})"
     return f"{shown} is not in {' or '.join(roots)}"
 
 
-def _is_in(path: str, folder: str) -> bool:
+def is_in(path: str, folder: str) -> bool:
+    """True if a path is a folder or below it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 

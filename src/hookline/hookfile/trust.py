@@ -171,7 +171,7 @@ def refuse_unowned(file: Path) -> None:
 
 
 def status_of(file: Path) -> os.stat_result:
-    """What the system says of a file that is there; raises ours if it cannot be reached."""
+    """The owner and mode of a file that is there; raises ours if it cannot be reached."""
     try:
         return os.stat(file)
     except OSError as exc:
