@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -640,6 +638,8 @@ GIVEN: dict[str, tuple[dict[str, Any], Any]] = {
 
 @pytest.mark.parametrize(("given", "value"), GIVEN.values(), ids=GIVEN.keys())
 def test_nothing_of_a_result_is_lost_in_silence(given, value):
+    from mcp_types import CallToolResult
+
     assert value_of(CallToolResult.model_validate(given)) == value
 
 
@@ -796,7 +796,10 @@ def served(app: Any, path: str = "/mcp") -> Iterator[str]:
         listening.close()
 
 
-def adding() -> MCPServer:
+def adding():
+    # Not at import: every worker would load the library to collect these tests.
+    from mcp.server.mcpserver import MCPServer
+
     server = MCPServer("adding")
 
     @server.tool()
