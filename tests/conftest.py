@@ -54,6 +54,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        gc.collect()  # what was left open meanwhile is told, as ever
         gc.freeze()
         gc.enable()
 
