@@ -347,7 +347,11 @@ class TerminalApprover:
             return Verdict(VerdictKind.REJECT, self._line("why? ").strip(), by=by)
         if word in ("w", "rewrite"):
             text = self._line("the new value, as JSON or plain text: ")
-            return Verdict(VerdictKind.REWRITE, value=value_of(text), by=by)
+            try:
+                return Verdict(VerdictKind.REWRITE, value=value_of(text), by=by)
+            except UsageError as exc:
+                warn(str(exc))
+                return None
         warn("a, r or w")
         return None
 
@@ -367,8 +371,10 @@ def interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def value_of(text: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """JSON where it is JSON, else the text itself; UsageError for JSON that is cut off or wrong."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as exc:
+        if text.lstrip().startswith(("{", "[")):
+            raise UsageError(f"this is not JSON: {exc}: {text!r}") from None
         return text

@@ -96,6 +96,8 @@ def test_a_made_up_call_of_a_tool_that_the_agent_has_not_is_refused(hookline):
     done = hookline("try", "tool.start", "agent.py", "--tool", "bsh", "--input", '{"command": "rm x"}')
     assert done.returncode == 2
     assert "guarded has no tool 'bsh'; did you mean bash?" in " ".join(done.stderr.split())
+    done = hookline("try", "tool.start", "agent.py", "--tool", "bash", "--input", "rm x")
+    assert (done.returncode, "a tool's is a JSON object" in done.stderr) == (2, True)
 
 
 async def test_a_keyword_that_run_does_not_have_is_refused():

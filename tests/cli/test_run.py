@@ -277,6 +277,8 @@ def test_another_terminal_answers_a_question(hookline, words, answer):
     process = hookline.start("run", "asks.py", "x", "--ask", "journal")
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
+    half = hookline.at_terminal("rewrite", "last", '{"version": "9"')
+    assert (half.returncode, "this is not JSON" in half.stderr) == (2, True)
     said = hookline.at_terminal(*words)
     out, err = process.communicate()
     assert said.returncode == 0, said.stderr
@@ -295,6 +297,7 @@ def test_where_nobody_can_answer_it_is_a_refusal(hookline):
         ("a\n", "published 1"),
         ("x\nr\nnot now\n", "refused: not now"),
         ('w\n{"version": "3"}\n', "published 3"),
+        ('w\n{"version": "4"\nw\n{"version": "5"}\n', "published 5"),
     ],
 )
 def test_a_question_is_asked_at_the_terminal(hookline, typed, answer):

@@ -47,6 +47,7 @@ from hookline.terminal import (
     print_result,
     refuse_mistakes,
     show,
+    value_of,
     warn,
     watcher,
 )
@@ -312,25 +313,25 @@ def _sentence(outcome: Outcome, mask: Mask) -> str:
 
 
 def _event(loaded: Loaded, point: Point, options: TryOptions) -> HookContext:
+    names = [str(each.current_tool) for each in known_tools(loaded) or ()]
     if point.scope is Scope.TOOL and not options.tool:
-        known = ", ".join(each.id for each in loaded.agent.tools) or "none"
-        raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {known}")
-    tools = known_tools(loaded)
-    names = [str(each.current_tool) for each in tools or ()]
+        raise UsageError(f"--tool is missing; tools of {loaded.agent.id}: {', '.join(names) or 'none'}")
     if options.tool and names and options.tool not in names:
         raise UsageError(
             f"--tool: {loaded.agent.id} has no tool {options.tool!r}{meant(options.tool, names)}"
         )
     if options.status not in tuple(Status):
         raise UsageError(f"--status is {options.status!r}; known: {', '.join(Status)}")
-    given: Any = _value(options.input) if options.input else {}
+    given: Any = value_of(options.input) if options.input else {}
+    if point.scope is Scope.TOOL and not isinstance(given, dict):
+        raise UsageError(f'--input is {given!r}; a tool\'s is a JSON object, as {{"command": "ls"}}')
     if point.scope in (Scope.AGENT, Scope.RUN) and not isinstance(given, dict):
         given = {"input": given}
     if point.scope is Scope.AGENT and isinstance(given, dict) and "input" in given:
         known = cast("dict[str, Any]", given)
         given = {"prompt": known["input"], **known}
     ended = None if point.is_start else Status(options.status)
-    output = _value(options.output) if options.output else None
+    output = value_of(options.output) if options.output else None
     return _context(loaded, point, options.tool or None, given, output, ended)
 
 
@@ -384,12 +385,3 @@ def _context(
         aliases={"prompt": "input"} if point is Point.AGENT_START else None,
     )
     return HookContext.of(facts, payload, output)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as exc:
-        if text.lstrip().startswith(("{", "[")):
-            raise UsageError(f"this is not JSON: {exc}: {text!r}") from None
-        return text
