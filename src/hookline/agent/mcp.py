@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import importlib
 import json
 import logging
 import re
@@ -23,7 +22,7 @@ from hookline.agent.mcp_server import OPENERS, REFUSED_STATUS, McpServer, Server
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
 from hookline.engine.plain import as_text
-from hookline.errors import AgentFailed, meant, needs
+from hookline.errors import AgentFailed, meant
 
 if TYPE_CHECKING:
     import mcp_types
@@ -148,8 +147,7 @@ class _Connection:
     """One connection to a server, opened and closed by a task of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        with needs(str(server), "mcp"):
-            importlib.import_module("mcp")
+        server.need_package()
         self._server = server
         self._output = ServerOutput(server)
         self._client: Client | None = None

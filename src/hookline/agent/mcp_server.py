@@ -11,11 +11,12 @@ import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hookline.engine.hook import is_limit
-from hookline.errors import UsageError
+from hookline.errors import UsageError, needs
 from hookline.matcher import TOOL_KINDS
 from hookline.runners import Ending, Order, Output
 from hookline.runners.local import Piped, piped
@@ -72,6 +73,11 @@ class McpServer:
 
     def __str__(self) -> str:
         return f"MCP server {self.name!r}"
+
+    def need_package(self) -> None:
+        """Raise, with the command that installs it, if the library is not there."""
+        with needs(str(self), "mcp"):
+            import_module("mcp")
 
     @property
     def place(self) -> str:

@@ -127,6 +127,8 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
         from hookline.agent import a2a
     loaded = _loaded(options, load)
     loaded.agent.live_model()
+    for server in loaded.agent.servers:
+        server.need_package()  # else it would be served, and every run would fail
     place, images = place_of("", options.image)
     sources = loaded.image_sources(images)
     runner = place.runner(workspace=Path.cwd(), files=options.hooks)

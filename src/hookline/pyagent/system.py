@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hookline.agent.sdk import Agent
 from hookline.claude.answer import keeping_output
 from hookline.engine.hook import Hook, Mode, OnError, annotation_fault, settled_on_error
 from hookline.engine.point import Point
-from hookline.errors import FileError, HooklineError, needs
+from hookline.errors import FileError, HooklineError
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.importer import imported
 from hookline.journal.masking import Mask
@@ -173,8 +172,7 @@ def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> Iterable[HooklineError]:
 def _wrong_with(server: McpServer, source: str) -> Iterable[HooklineError]:
     """Reasons why the server cannot be used, as far as they show without starting it."""
     try:
-        with needs(str(server), "mcp"):
-            import_module("mcp")
+        server.need_package()
     except HooklineError as exc:
         yield exc
     if server.command is None:
