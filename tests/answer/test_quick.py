@@ -232,19 +232,31 @@ def test_a_call_that_concerns_no_hook_loads_nothing_slow(ways, words, changes):
     assert loaded & HEAVY == set()
 
 
-def test_no_annotation_is_compiled_at_the_start_of_an_answer(ways):
+def test_no_annotation_is_compiled_at_the_start_of_an_answer(tmp_path):
     """As texts, the annotations of named tuples are: each field takes its time at every call of a tool."""
-    environ = ways.environ(ways.home())
-    words = [sys.executable, "-c", TELLS_COMPILED, "answer"]
-    for tool in ({}, {"tool_name": "Bash", "tool_input": {"command": "git push"}}):
-        done = subprocess.run(
-            words, cwd=ways.folder, env=environ, input=ways.event(**tool), capture_output=True, check=False
-        )
-        # A named tuple's own constructor is compiled in any case.
-        told = [line for line in done.stderr.splitlines() if line.startswith(b"compiled ")]
-        assert [line for line in told if b"lambda _cls" not in line] == []
-        assert told, "else nothing was seen at all"
+    made = Ways(tmp_path)
+    rows = [
+        f"  - {{name: {name}, on: tool.start, python: 'hookline.guards:{name}'}}"
+        for name in ("no_force_push", "no_writes_outside", "protect_hookline")
+    ]
+    script = "  - {name: no, on: tool.start, when: {input.command: {contains: push}}, shell: 'exit 2'}"
+    made.write("\n".join(["hooks:", *rows, script]))
+    made.approve()
+    event = made.event(tool_name="Bash", tool_input={"command": "git push"})
+    made.command("answer", stdin=event)
+    done = subprocess.run(
+        [sys.executable, "-c", TELLS_COMPILED, "answer"],
+        cwd=tmp_path,
+        env=made.environ(made.approved),
+        input=event,
+        capture_output=True,
+        check=False,
+    )
     assert b'"deny"' in done.stdout
+    told = [line for line in done.stderr.splitlines() if line.startswith(b"compiled ")]
+    assert told, "else nothing was seen at all"
+    # A named tuple's own constructor is compiled in any case.
+    assert [line for line in told if b"lambda _cls" not in line] == []
 
 
 def test_the_copy_is_of_this_version():

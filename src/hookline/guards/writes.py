@@ -4,8 +4,6 @@ For tools that write files the path is resolved and compared. For shell text it 
 checked, a path that is only known at run time passes. Only a sandbox confines a shell.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.guards.commands import (
     FOLDERS,
     SHELLS,
@@ -102,14 +101,14 @@ def is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-_A_PATH = re.compile(
+_A_PATH = lazy_pattern(
     r"(?:^|_)(?:path|file|filename|filepath|dest|destination|target|folder|directory|dir|uri)s?(?:$|_)"
 )
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
 _NO_PATH = frozenset({"file_text", "file_content", "file_contents", "file_type", "file_size", "path_type"})
 _PATCHES = frozenset({"input", "patch", "diff", "command"})
-_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\r?$", re.MULTILINE)
-_UNIFIED = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\r\n]+)", re.MULTILINE)
+_PATCHED = lazy_pattern(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\r?$", re.MULTILINE)
+_UNIFIED = lazy_pattern(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\r\n]+)", re.MULTILINE)
 
 
 def written_paths(payload: Any) -> Iterator[str]:
@@ -165,9 +164,9 @@ _TAKES_VALUE = {
 _WRAPPERS = names(
     "sudo doas env command builtin exec nohup nice ionice busybox time timeout stdbuf setsid xargs"
 )
-IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place")
+IN_PLACE = lazy_pattern(r"-[nErsuz]*i|--in-place")
 """The option of `sed` that changes the files it names."""
-_DEVICES = re.compile(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
+_DEVICES = lazy_pattern(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
 _DEEPEST = 5
 
 
