@@ -33,16 +33,19 @@ _CHUNK = 262_144
 def nearest(start: Path, environ: Mapping[str, str]) -> Path | None:
     """The `hookline.yaml` in a folder, or the next one above it; also one that was approved there and is gone."""
     folder = Path(os.path.abspath(start))
-    above = (each / FILE for each in (folder, *folder.parents))
-    return next((each for each in above if is_expected(each, environ)), None)
+    approved: set[str] | None = None
+    for file in (each / FILE for each in (folder, *folder.parents)):
+        if is_there(file):
+            return file
+        approved = _approved_places(environ) if approved is None else approved
+        if approved and _place(file) in approved:
+            return file
+    return None
 
 
 def is_expected(file: Path, environ: Mapping[str, str]) -> bool:
     """True if a file is there, or was approved at this place: whoever removes it does not switch it off."""
-    if is_there(file):
-        return True
-    known, place = remembered(_store(environ)), _place(file)
-    return any(place in _places(key, tree) for key, trees in known.items() for tree in trees)
+    return is_there(file) or _place(file) in _approved_places(environ)
 
 
 def is_there(file: Path) -> bool:
@@ -66,6 +69,11 @@ def withdraw(file: Path, environ: Mapping[str, str]) -> bool:
         return False
     remember(store, {key: trees for key, trees in left.items() if trees})
     return True
+
+
+def _approved_places(environ: Mapping[str, str]) -> set[str]:
+    known = remembered(_store(environ))
+    return {place for key, trees in known.items() for tree in trees for place in _places(key, tree)}
 
 
 def _places(key: str, tree: str) -> list[str]:
