@@ -234,6 +234,13 @@ def test_a_policy_that_is_in_none_of_the_files_is_a_mistake_and_nothing_is_run(c
     assert (code, "image 'busybox:1.36' is not allowed" in out) == (2, True)
 
 
+def test_an_empty_list_of_allowed_tools_is_told_to_allow_all(command):  # noqa: F811
+    file = command.write(text(made("AgentRun", {"task": "t", "model": "m", "toolPolicy": {"allow": []}})))
+    code, out, _ = command("check", file=file)
+    assert (code, "spec.toolPolicy.allow: is empty, so every tool is allowed" in out) == (0, True)
+    assert command("check", file=file, strict=True)[0] == 2
+
+
 def test_a_name_that_matches_no_tool_is_told_by_check_and_explain(command):  # noqa: F811
     file = command.write(text(made("AgentRun", {"task": "t", "model": "m", "toolPolicy": {"deny": ["execute_comand"], "allow": ["fetch_url"]}})))  # fmt: skip
     for does in ("check", "explain"):

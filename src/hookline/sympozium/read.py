@@ -182,6 +182,8 @@ def _made_model(node: Node, values: dict[str, Any]) -> ModelSpec:
 
 def _tools(node: Node, values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a run for its `toolPolicy`."""
+    if node.of_mapping.get("allow") == []:
+        node.note("is empty, so every tool is allowed; deny: ['*'] leaves none", "allow", code="no-effect")
     places = {
         name: node.location(key, index)
         for key in _TOOLS.keys
