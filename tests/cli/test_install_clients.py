@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -292,20 +293,19 @@ def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_ther
         file.write_text("hooks: [")
     hooks = json.loads(home.file(name, Place.USER).read_text())["hooks"]
     assert hooks.keys() == events.keys()
-    asked = {
-        event: home.calls(
-            name,
-            groups[0]["hooks"][0]["command"],
-            json.dumps({**GIVEN, "session_id": "s", "cwd": str(home.folder), "hook_event_name": event}),
-        )
-        for event, groups in hooks.items()
-    }
-    said = {event: (*process.communicate(), process.returncode) for event, process in asked.items()}
+
+    def ask(event):
+        given = {**GIVEN, "session_id": "s", "cwd": str(home.folder), "hook_event_name": event}
+        process = home.calls(name, hooks[event][0]["hooks"][0]["command"], json.dumps(given))
+        return *process.communicate(), process.returncode
+
+    with ThreadPoolExecutor(2) as pool:
+        said = dict(zip(hooks, pool.map(ask, hooks), strict=True))
     refused = {event for event, (out, _, code) in said.items() if refusal(code, out)}
     assert refused == REFUSED[name] | (TOLD[name] if broken == "file" else set())
     for event in events.keys() - refused:
         out, err, code = said[event]
-        assert (code, out) == (0 if broken == "guard" else 1, ""), event
+        assert (code, out) == (0 if broken == "guard" else 1, ""), f"{event}: {err}"
         assert ("broke: exited with 1" if broken == "guard" else "hookline.yaml") in err, event
 
 
