@@ -173,6 +173,8 @@ def test_a_key_that_is_there_twice_is_refused_before_a_call_and_read_after_it(as
         '"tool_use_id"', '"tool_response": "x", "tool_use_id"'
     )
     assert specific(asked(stdin=over))["updatedToolOutput"] == "hidden"
+    nameless = over.replace('"hook_event_name": "PostToolUse", ', "")
+    assert specific(asked("PostToolUse", stdin=nameless))["updatedToolOutput"] == "hidden"
 
 
 @pytest.mark.parametrize(

@@ -357,6 +357,13 @@ def test_the_agent_of_kagents_page_has_no_mistake(hookline, tmp_path):
     assert hookline("check", "agent.yaml").returncode == 2, "it is read as kagent's"
 
 
+def test_a_note_on_a_manifest_of_kagent_has_its_line_and_key(hookline, tmp_path):
+    (tmp_path / "agent.yaml").write_text(f"{KAGENT}    a2aConfig: {{skills: []}}\n")
+    [found] = json.loads(hookline("check", "--json", "agent.yaml").stdout)["problems"]
+    place = (found["level"], found["code"], found["line"], found["key"])
+    assert place == ("warning", "note", 19, "spec.declarative.a2aConfig")
+
+
 def test_a_workflow_with_all_hooks_of_symphonys_pages_has_no_mistake(hookline, tmp_path):
     """The pages have no file as a whole: they name the hooks, the key of their limit, and the uses of each."""
     page = seed("symphony-workspace-hooks.txt")
