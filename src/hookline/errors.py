@@ -19,7 +19,7 @@ HooklineError
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from os import PathLike
 
@@ -155,10 +155,16 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
 
 
-def refuse_unknown(called: str, unknown: Iterable[str], function: object) -> None:
+def refuse_unknown(called: str, unknown: Iterable[str], function: Callable[..., object]) -> None:
     """Raises for a keyword that a function does not have: a misspelt one may be a guard that is off."""
     for word in unknown:
-        known = getattr(function, "__kwdefaults__", ())
+        import inspect  # slow to load
+
+        known = [
+            each.name
+            for each in inspect.signature(function).parameters.values()
+            if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD) and each.name != "self"
+        ]
         raise UsageError(f"{called}: unknown keyword {word!r}{meant(word, known)}")
 
 
