@@ -50,7 +50,7 @@ def test_what_is_no_function_is_refused_when_declared(keyword: str) -> None:
     ("given", "message"),
     [
         ({"id": ""}, "an agent's id"),
-        ({"tools": ["bsh"]}, "there is no ready tool 'bsh'; known: bash"),
+        ({"tools": ["bsh"]}, "there is no ready tool 'bsh'; did you mean bash?"),
         ({"tools": [7]}, "tools has 7"),
         ({"tools": ["bash", "bash"]}, "two tools are called 'bash'"),
         ({"stop_conditions": [lambda context: True]}, "decorate it with @stop_condition"),

@@ -51,10 +51,9 @@ class Tool:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        # A kind or an approval that is misspelt would be a guard that is off.
         if not self.id or not isinstance(self.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"a tool's id must be a non-empty text, not {self.id!r}")
-        for key, known in (("kind", TOOL_KINDS), ("approval", APPROVALS)):
+        for key, known in (("kind", TOOL_KINDS), ("approval", APPROVALS)):  # misspelt, a guard would be off
             if (word := getattr(self, key)) not in known:
                 raise UsageError(f"tool {self.id!r}: {key} is {word!r}{meant(str(word), known)}")
         seconds(self.timeout, f"tool {self.id!r}: ")
@@ -197,17 +196,15 @@ def _body(
 
 def ready_tool(name: str) -> Tool:
     """The ready tool of that name."""
-    try:
-        return READY[name]
-    except KeyError:
-        raise UsageError(f"there is no ready tool {name!r}; known: {', '.join(READY)}") from None
+    if name not in READY:
+        raise UsageError(f"there is no ready tool {name!r}{meant(name, READY)}")
+    return READY[name]
 
 
 def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None) -> Tool:
     """The tool `bash`, on that runner and with that environment.
 
-    Without a runner each call has one of its own, and nothing that the command started outlives the call. Without an
-    environment it has ours.
+    Without a runner each call has one of its own, and ends what its command started; without an environment it has ours.
     """
 
     async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
