@@ -160,19 +160,10 @@ def print_explained(explained: Explained, *, as_json: bool) -> None:
 
 MISTAKE, WARNING = "mistake", "warning"
 _WARNINGS = {
-    *(
-        "declared-elsewhere",
-        "missing-api-key",
-        "not-approved",
-        "not-enforced",
-        "several-agents",
-        "shell-syntax",
-    ),
+    *("declared-elsewhere", "missing-api-key", "not-approved"),
+    *("not-enforced", "several-agents", "shell-syntax"),
 }
 """Kinds of problems that are warnings wherever they are found: the file is right, and may still not do what is meant."""
-
-
-_PLACED = re.compile(r"(\S+):(\d+): (?:([\w-]+(?:\.[\w-]+|\[\d+\])+): )?(.*)", re.DOTALL)
 
 
 class Problem(NamedTuple):
