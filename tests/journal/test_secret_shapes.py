@@ -52,7 +52,6 @@ SHAPES = {
     "URL": (f"postgres://me:{BODY}@db/x", BODY),
     "URL without a user": (f"redis://:{BODY}@db/x", BODY),
     "one directly after another": (f"npm_{BODY}npm_{BODY[::-1]}", BODY[::-1]),
-    "Telegram": (f"123456789:AA{BODY[:33]}", BODY[:33]),
     **{
         f"{begins}...": (begins + rest, rest)
         for begins, rest in {
