@@ -376,7 +376,7 @@ def test_a_tools_kind_and_the_keys_of_its_input(name, as_, kind, keys):
 
 
 ANYWHERE = {
-    "shell": "Bash bash shell local_shell exec_command run_shell_command shell_exec Execute launch-process",
+    "shell": "Bash bash shell local_shell exec_command run_shell_command shell_exec Execute launch-process execute_command",
     "write": "Write Edit apply_patch write_file replace edit edit_file Create save-file str-replace-editor",
     "read": "Read read_file view_image view",
     "search": "Grep glob list_directory list_files",

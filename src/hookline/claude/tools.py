@@ -149,6 +149,20 @@ TOOLS: Mapping[str, Mapping[str, ClientTool]] = {
         "str_replace_editor": _file("write", "path"),
     },
     "cursor": {"Shell": _SHELL},
+    "sympozium": {
+        "execute_command": _SHELL,
+        "read_file": _file("read", "path"),
+        "list_directory": _file("search", "path"),
+        "write_file": _file("write", "path", content="content"),
+        "fetch_url": ClientTool("web", {"url": "url"}),
+        "send_channel_message": _OTHER,
+        "schedule_task": _OTHER,
+        "delegate_to_persona": ClientTool("agent"),
+        "spawn_subagents": ClientTool("agent"),
+        "memory_search": _OTHER,
+        "memory_store": _OTHER,
+        "memory_list": _OTHER,
+    },
 }
 """By client, then by the tool's name."""
 _OF_ANY: Mapping[str, ClientTool] = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hookline.claude import tools
 from hookline.errors import FileError, UsageError, meant
 from hookline.options import KUBERNETES
 from hookline.sympozium.types import Instance, RunSpec
@@ -30,18 +31,7 @@ from hookline.table import (
 
 POLICY_REF = "policyRef"
 EVERY = "*"
-TOOLS: Mapping[str, str] = {
-    "execute_command": "shell",
-    "read_file": "read",
-    "list_directory": "search",
-    "write_file": "write",
-    "fetch_url": "web",
-    "send_channel_message": "other",
-    "schedule_task": "other",
-    "delegate_to_persona": "agent",
-    "spawn_subagents": "agent",
-    **dict.fromkeys(("memory_search", "memory_store", "memory_list"), "other"),
-}
+TOOLS: Mapping[str, str] = {name: tool.kind for name, tool in tools.TOOLS["sympozium"].items()}
 """The kind of each tool of Sympozium's."""
 VARIABLES = ("TOOL_POLICY_ALLOW", "TOOL_POLICY_DENY")
 """The variables in which the agent is given the names of tools."""

@@ -80,7 +80,7 @@ async def _worked(task: str, given: Mapping[str, str], ipc: Ipc) -> dict[str, An
         await outside.close()
     usage = result.usage
     return {
-        "response": as_text(plain(result.result)),
+        "response": as_text(plain(result.answer)),
         "metrics": {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens},
     }
 
