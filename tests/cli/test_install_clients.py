@@ -632,7 +632,7 @@ def test_managed_settings_are_for_root(tmp_path, monkeypatch):
     assert not file.exists()
 
 
-OFF = {
+OFF_ELSEWHERE = {
     "claude-code": ("settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
     "codex": ("config.toml", "[features]\nhooks = false\n", "features.hooks"),
     "gemini": ("settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
@@ -642,7 +642,7 @@ OFF = {
 
 @everyone
 def test_hooks_that_are_switched_off_in_other_settings_of_the_client_are_no_proof(home, name):
-    file, text, key = OFF[name]
+    file, text, key = OFF_ELSEWHERE[name]
     settings = home.file(name, Place.USER).with_name(file)
     settings.parent.mkdir(parents=True)
     home.hooks("def mine(ctx, c): ...\n")

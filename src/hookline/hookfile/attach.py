@@ -97,8 +97,7 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
                 file=path,
             )
         found = attached(path, runner)
-        last_word = is_machine(path)
-        return found._replace(hooks=[replace(each, last_word=last_word) for each in found.hooks])
+        return found._replace(hooks=[replace(each, last_word=is_machine(path)) for each in found.hooks])
     module, where, name = imported(target)
     listed: list[Hook] = []
     for key, value in vars(module).items():
@@ -196,11 +195,11 @@ def attached(file: Path, runner: Runner) -> Attached:
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
-            if made.doubt:
-                told = f"hook {each.name} {made.doubt}"
-                doubts.append(FileError.at(each.source, told, code="declared-elsewhere"))
-            fault = annotation_fault(made.handler) if each.kind == "python" else None
-            if fault is not None:
+            if told := made.doubt:
+                doubts.append(
+                    FileError.at(each.source, f"hook {each.name} {told}", code="declared-elsewhere")
+                )
+            if fault := annotation_fault(made.handler) if each.kind == "python" else None:
                 doubts.append(FileError.at(each.source, f"hook {each.name}: {fault}", code="wrong-function"))
         except FileError as exc:
             problems.append(exc)
@@ -208,11 +207,8 @@ def attached(file: Path, runner: Runner) -> Attached:
             problems.append(FileError.at(each.source, f"hook {each.name}: {exc}", code="wrong-function"))
         doubts += _doubts(each)
         if each.params.get("warm") == "fork" and runner.capabilities.isolates:
-            told = (
-                f"hook {each.name}: warm: fork is for processes of this machine;"
-                f" in the {runner.capabilities.name} each call starts cold"
-            )
-            notes.append(FileError.at(each.source, told, code="no-effect"))
+            told = f"hook {each.name}: warm: fork is for processes of this machine; in the {runner.capabilities.name}"
+            notes.append(FileError.at(each.source, f"{told} each call starts cold", code="no-effect"))
     if background is not None:
         hooks.append(_end_of_async(file, background))
     return Attached(hooks, problems, notes, doubts, found.hooks)
