@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -280,7 +281,8 @@ GIVEN = {
 
 @everyone
 @pytest.mark.parametrize("broken", ["guard", "file"])
-def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_there(home, name, broken):
+@pytest.mark.parametrize("by", ["its words", pytest.param("the client's shell", marks=pytest.mark.real)])
+def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_there(home, name, broken, by):
     client = CLIENTS[name]
     events = CALLERS[client.caller]
     points = [str(point or f"x.{client.caller}.{event}") for event, point in events.items()]
@@ -296,13 +298,20 @@ def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_ther
 
     def ask(event):
         given = {**GIVEN, "session_id": "s", "cwd": str(home.folder), "hook_event_name": event}
-        process = home.calls(name, hooks[event][0]["hooks"][0]["command"], json.dumps(given))
+        command = hooks[event][0]["hooks"][0]["command"]
+        if by == "its words":
+            words = shlex.split(command)
+            done = home.hookline(*words[words.index("answer") :], stdin=json.dumps(given))
+            return done.stdout, done.stderr, done.returncode
+        process = home.calls(name, command, json.dumps(given))
         return *process.communicate(), process.returncode
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1 if by == "its words" else 2) as pool:
         said = dict(zip(hooks, pool.map(ask, hooks), strict=True))
     refused = {event for event, (out, _, code) in said.items() if refusal(code, out)}
-    assert refused == REFUSED[name] | (TOLD[name] if broken == "file" else set())
+    # The shell that is around it in an entry refuses for it where it only tells.
+    told = TOLD[name] if broken == "file" and by != "its words" else set()
+    assert refused == REFUSED[name] | told
     for event in events.keys() - refused:
         out, err, code = said[event]
         assert (code, out) == (0 if broken == "guard" else 1, ""), f"{event}: {err}"
@@ -429,6 +438,7 @@ def test_wider_settings_are_written_although_the_project_has_an_entry(home):
 
 WAITS = """
 import os
+import shlex
 
 def mine(ctx, c):
     open('runs', 'a').write('x')

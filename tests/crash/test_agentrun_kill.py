@@ -111,15 +111,10 @@ def until(holds, why: str, limit: float = 90) -> None:
 
 
 @pytest.mark.rule("sympozium 2.2", "sympozium B5", "sympozium B9", "sympozium 1.17.12")
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("on", "rounds"),
-    [
-        ("local", 3),
-        ("sandbox", 3),
-        pytest.param("local", 50, marks=pytest.mark.real),
-        pytest.param("sandbox", 50, marks=pytest.mark.real),
-        pytest.param("container", 15, marks=pytest.mark.real),
-    ],
+    [("local", 50), ("sandbox", 50), ("container", 15)],
 )
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_is_ended_by_the_next_start_or_by_resume(tmp_path, rounds, on, chance):

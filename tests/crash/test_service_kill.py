@@ -113,11 +113,11 @@ def until(holds, why: str, limit: float = 90) -> None:
 
 
 @pytest.mark.rule("O14", "W19", "C3")
-@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.real)])
+@pytest.mark.real
 @pytest.mark.timeout(900)
-def test_a_service_that_is_killed_again_and_again_loses_nothing(tmp_path, rounds, chance):
+def test_a_service_that_is_killed_again_and_again_loses_nothing(tmp_path, chance):
     board = Board(tmp_path)
-    for _ in range(rounds):
+    for _ in range(50):
         board.add(2)
         service = board.serve()
         before = len(board.lines())
