@@ -161,7 +161,7 @@ def print_explained(explained: Explained, *, as_json: bool) -> None:
 MISTAKE, WARNING = "mistake", "warning"
 _WARNINGS = {
     *("declared-elsewhere", "missing-api-key", "not-approved"),
-    *("not-enforced", "several-agents", "shell-syntax"),
+    *("not-enforced", "not-in-file", "several-agents", "shell-syntax"),
 }
 """Kinds of problems that are warnings wherever they are found: the file is right, and may still not do what is meant."""
 

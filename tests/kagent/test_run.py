@@ -894,7 +894,12 @@ def test_a_server_that_only_a_cluster_has_is_said_and_the_agent_runs_without(kag
         "the RemoteMCPServer 'kagent-tool-server' is not in this file, so its tools are left out"
         in done.stderr
     )
-    assert kagent.hookline("check", "agent.yaml").returncode == 2
+    done = kagent.hookline("check", "agent.yaml")
+    assert done.returncode == 0, done.stdout
+    assert (
+        "warning: agent.yaml:5: spec.declarative.tools[0].mcpServer.name: the RemoteMCPServer" in done.stdout
+    )
+    assert kagent.hookline("check", "agent.yaml", "--strict").returncode == 2
 
 
 def test_an_agent_of_the_file_that_is_a_tool_has_its_own_hooks(kagent):
@@ -980,13 +985,14 @@ def test_check_looks_at_every_agent_of_a_file_and_tells_each_mistake_once(kagent
     kagent.manifest({"command": "right.sh"}, more=second + broken)
     done = kagent.hookline("check", "agent.yaml", f"--image={REF}=image")
     assert done.returncode == 2
-    assert [line.partition(": ")[2] for line in done.stdout.splitlines()[:-1]] == [
-        "spec.hooks[0].event: unknown event 'Stop'; Stop is an event of claude",
-        "spec is missing; it has the agent's type, declarative and hooks",
+    told = [line.removeprefix("warning: ").partition(": ")[2] for line in done.stdout.splitlines()[:-1]]
+    assert told == [
         "spec.declarative.modelConfig: the ModelConfig 'default-model-config' is not in this file; add it,"
         " or give --model provider/name",
         "spec.declarative.modelConfig: the ModelConfig 'gone' is not in this file; add it,"
         " or give --model provider/name",
+        "spec.hooks[0].event: unknown event 'Stop'; Stop is an event of claude",
+        "spec is missing; it has the agent's type, declarative and hooks",
     ]
 
 

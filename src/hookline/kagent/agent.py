@@ -249,7 +249,7 @@ class _Planning:
         model = _named(self.file.models, agent.model_config, agent.namespace)
         if model is None:
             said = f"the ModelConfig {agent.model_config!r} is not in this file"
-            return None, agent.asked.problem(f"{said}; add it, or give --model provider/name")
+            return None, agent.asked.problem(f"{said}; add it, or give --model provider/name", "not-in-file")
         if model.provider not in PROVIDERS:
             said = f"{model.provider} is not supported here; known: {', '.join(PROVIDERS)}"
             return None, model.place.problem(f"{said}; give --model provider/name")
@@ -264,7 +264,7 @@ class _Planning:
                 continue
             server = self._server(agent, tool)
             if isinstance(server, str):
-                missing.append(tool.asked.problem(server))
+                missing.append(tool.asked.problem(server, "not-in-file"))
                 continue
             headers = self._all({**server.headers, **tool.headers}, missing)
             yield replace(server, headers=headers, tools=tool.tools, approval=tool.approval)
@@ -293,7 +293,7 @@ class _Planning:
             other = _named(self.file.agents, tool.name, tool.namespace or agent.namespace)
             if other is None:
                 said = f"the Agent {tool.name!r} is not in this file, so it is left out; add it"
-                missing.append(tool.asked.problem(said))
+                missing.append(tool.asked.problem(said, "not-in-file"))
             elif tool.name in above:
                 chain = " -> ".join([*above, tool.name])
                 missing.append(tool.asked.problem(f"it would call itself ({chain}), so it is left out"))
