@@ -140,7 +140,9 @@ serve, try_ = serve_agent, try_agent
 def _problems(loaded: Loaded, hooks: Sequence[Hook]) -> Iterable[HooklineError]:
     """The mistakes of a file that loads, and the hooks without effect."""
     agent = loaded.agent
-    tools = known_tools(loaded)
+    # A server that is elsewhere has tools that nobody knows here.
+    elsewhere = any(each.code == "not-in-file" for each in (*loaded.problems, *loaded.warnings))
+    tools = None if elsewhere else known_tools(loaded)
     known = ", ".join(str(each.current_tool) for each in tools or ()) or "none"
     yield from (*loaded.problems, *loaded.warnings)
     for hook in hooks:
