@@ -54,6 +54,9 @@ lint: $(READY)
 	@echo "==> pyright"
 	@$(BIN)/pyright
 
+# Hooks of the tests call `python3`, which may be a version manager's script that is slow to start.
+plain test-real: export PATH := $(CURDIR)/$(BIN):$(PATH)
+
 # Beside each other: pyright uses one core.
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 lint plain
