@@ -4,11 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from hookline.errors import UsageError
-from hookline.runners import Mount, Order
+from hookline.runners import Mount, Order, tags
 from tests.runners.places import IMAGE, Place, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -203,26 +204,23 @@ async def test_nothing_is_left_when_hookline_itself_is_killed(place):
     with subprocess.Popen(argv, cwd=os.getcwd()) as host:
         try:
             await place.up(4)
+            watchers = [pid for pid in children(host.pid) if is_watcher(pid)]
         finally:
             host.kill()
+    assert watchers
     await until(lambda: not place.alive())
-    await until(lambda: not watchers_of(host.pid))
+    await until(lambda: not any(map(is_watcher, watchers)))
 
 
-def watchers_of(pid: int) -> list[str]:
-    """The watchers whose hookline was that process."""
-    found: list[str] = []
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if f"{pid}".encode() in words and any(
-            word.endswith((b"tagged.py", b"leftover.py")) for word in words
-        ):
-            found.append(name)
-    return found
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def is_watcher(pid: str) -> bool:
+    try:
+        return os.fsencode(tags.__file__) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 # What each place is for.

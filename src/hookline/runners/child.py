@@ -181,14 +181,6 @@ def _inherited() -> list[int]:
     return found
 
 
-def signal_group(pid: int, number: int) -> None:
-    """Signal a group whose leader has not been reaped, so that its id cannot be reused."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
 def encoded(words: Iterable[str]) -> list[bytes]:
     """The words as bytes for the system; ValueError if one has a null byte, where it would be cut off."""
     whole = [os.fsencode(word) for word in words]
@@ -197,17 +189,45 @@ def encoded(words: Iterable[str]) -> list[bytes]:
     return whole
 
 
-class Watcher:
-    """A process that outlives us if we are killed: it acts when our end of its pipe closes."""
+def signal_group(pid: int, number: int) -> None:
+    """Signal a group whose leader has not been reaped, so that its id cannot be reused."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
 
-    def __init__(self, argv: Sequence[str], start: Start = PopenChild, *, cwd: str | None = "/") -> None:
+
+# At the end of the pipe the rest of the line is run. The shell must neither hold our folder nor end before us.
+_SLEEP = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\""
+_pipes: set[int] = set()
+"""Our ends of the watchers' pipes."""
+
+
+def _close_pipes() -> None:
+    """Close the pipes in a fork of ours, which may outlive us: a watcher must not wait for it."""
+    for pipe in _pipes:
+        os.close(pipe)
+    _pipes.clear()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
+
+
+class Watcher:
+    """A process that outlives us if we are killed: a shell that runs a command when our end of its pipe closes.
+
+    Starting the command itself at once would cost more than a hook.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
         with open(os.devnull, "wb") as nothing:
             theirs, self._pipe = os.pipe()
-            order = Order(argv=tuple(argv), cwd=cwd, env=os.environ)
+            _pipes.add(self._pipe)
+            order = Order(argv=("/bin/sh", "-c", _SLEEP, "sh", *argv), cwd=None, env=os.environ)
             try:
-                self._child = start(order, (theirs, nothing.fileno(), nothing.fileno()))
+                self._child = spawned(order, (theirs, nothing.fileno(), nothing.fileno()))
             except BaseException:
-                os.close(self._pipe)
+                self._close()
                 raise
             finally:
                 os.close(theirs)
@@ -224,6 +244,10 @@ class Watcher:
         is_readable(self._child.pidfd, None)
         self._child.reap()
         os.close(self._child.pidfd)
+        self._close()
+
+    def _close(self) -> None:
+        _pipes.discard(self._pipe)
         os.close(self._pipe)
 
 
@@ -232,31 +256,6 @@ def is_readable(fd: int, seconds: float | None) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if seconds is None else seconds * 1000))
-
-
-def limit_file_size(pid: int, size: int) -> None:
-    """Limit the files of a running process: setting it between fork and exec would cost as much as the process itself.
-
-    Children that it has by now have not inherited the limit, so they are limited too. One that is just being forked has
-    the old limit and is not listed yet, so the tree is looked at until all of it is limited.
-    """
-    import resource
-
-    found = True
-    while found:
-        found, waiting = False, [pid]
-        while waiting:
-            each = waiting.pop()
-            try:
-                now, most = resource.prlimit(each, resource.RLIMIT_FSIZE)
-                held = size if most == resource.RLIM_INFINITY else min(size, most)
-                if now == resource.RLIM_INFINITY or now > held:
-                    resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
-                    found = True
-                with open(f"/proc/{each}/task/{each}/children", "rb") as file:
-                    waiting += map(int, file.read().split())
-            except OSError:
-                pass  # gone by now, or another user's by its set-user-id bit
 
 
 def unrunnable(order: Order, exists: Callable[[str], bool] = os.path.exists) -> str | None:

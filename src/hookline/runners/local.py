@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
 from hookline.runners import CHUNK, Ending, Order, on_this_machine, tags
-from hookline.runners.child import Child, PopenChild, StandardFiles, Start, Watcher, unrunnable
+from hookline.runners.child import Child, PopenChild, StandardFiles, Start, unrunnable
 from hookline.runners.process import GRACE, Pipes, Process, ProcessRunner
 
 PATIENCE = 2.0
@@ -130,9 +130,6 @@ class LocalRunner(ProcessRunner):
     def _process(self, order: Order, number: str, start: Start) -> Process:
         return _LoopProcess(order, number, start, self._on_output)
 
-    def _new_watcher(self) -> Watcher:
-        return Watcher(tags.watcher_of(self.mark))
-
     async def _end(self, process: Process, grace: float) -> None:
         await asyncio.wait({self._ender(process, grace)})
 
@@ -228,6 +225,8 @@ class _LoopProcess(Process):
         self._on_output = on_output
         self._changed = asyncio.Event()
         super().__init__(order, number, start)
+        if order.file_size is not None:
+            _limit_file_size(self._child.pid, order.file_size)
 
     def listen(self) -> None:
         self.write()
@@ -267,6 +266,31 @@ class _LoopProcess(Process):
         super()._close(fd)
         if self.gone and not self.open:
             self._changed.set()
+
+
+def _limit_file_size(pid: int, size: int) -> None:
+    """Limit the files of a running process: setting it between fork and exec would cost as much as the process itself.
+
+    Children that it has by now have not inherited the limit, so they are limited too. One that is just being forked has
+    the old limit and is not listed yet, so the tree is looked at until all of it is limited.
+    """
+    import resource
+
+    found = True
+    while found:
+        found, waiting = False, [pid]
+        while waiting:
+            each = waiting.pop()
+            try:
+                now, most = resource.prlimit(each, resource.RLIMIT_FSIZE)
+                held = size if most == resource.RLIM_INFINITY else min(size, most)
+                if now == resource.RLIM_INFINITY or now > held:
+                    resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
+                    found = True
+                with open(f"/proc/{each}/task/{each}/children", "rb") as file:
+                    waiting += map(int, file.read().split())
+            except OSError:
+                pass  # gone by now, or another user's by its set-user-id bit
 
 
 class Piped(Pipes):

@@ -26,7 +26,6 @@ from hookline.runners.child import (
     Start,
     Watcher,
     is_readable,
-    limit_file_size,
     signal_group,
     spawned,
     unrunnable,
@@ -41,8 +40,6 @@ LAST_WAIT = 2.0
 """Seconds to wait for a process to disappear once it is killed."""
 POLL = 0.02
 """Seconds between two looks for processes that are still there."""
-# At the end of the pipe the rest of the line is run. The shell must neither hold our folder nor end before us.
-_SLEEPING_WATCHER = "trap '' INT TERM HUP QUIT; cd /; read -r word || exec \"$@\""
 
 
 class Pipes:
@@ -88,8 +85,6 @@ class Process:
         try:
             self._since = time.perf_counter()
             self._child = start(order, pipes.theirs)
-            if order.file_size is not None:
-                limit_file_size(self._child.pid, order.file_size)
         except BaseException:
             pipes.close(*pipes.open)
             raise
@@ -227,8 +222,7 @@ class Process:
 class ProcessRunner:
     """Runs processes of this machine one after another, and waits without a loop; `local` overrides how it waits.
 
-    If hookline is killed, nothing is left behind: a shell, started before the first process, waits for our end of a pipe
-    to close and then becomes the watcher. Starting that one at once would cost more than a hook.
+    If hookline is killed, nothing is left behind: a watcher is started before the first process.
     """
 
     capabilities = Capabilities(name="local", isolates=False, uses_image=False, keeps_background=False)
@@ -273,11 +267,6 @@ class ProcessRunner:
 
     def _process(self, order: Order, number: str, start: Start) -> Process:
         return Process(order, number, start)
-
-    def _new_watcher(self) -> Watcher:
-        _fill_standard_files()
-        argv = ("/bin/sh", "-c", _SLEEPING_WATCHER, "sh", *tags.watcher_of(self.mark))
-        return Watcher(argv, spawned, cwd=None)
 
     async def _carriers(self) -> dict[int, bytes]:
         """The live processes from here with the number of their run."""
@@ -385,7 +374,8 @@ class ProcessRunner:
         if self._watcher is not None and not self._watcher.alive:
             self._dismiss_watcher()
         if self._watcher is None:
-            self._watcher = self._new_watcher()
+            _fill_standard_files()
+            self._watcher = Watcher(tags.watcher_of(self.mark))
 
     def _dismiss_watcher(self) -> None:
         if self._watcher is not None:

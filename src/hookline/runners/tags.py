@@ -1,13 +1,12 @@
 """Finds and ends what hookline has started: processes by the tag in their environment, containers by their label.
 
-Run as a script this is the watcher: it outlives a hookline that is killed, ends what that had started, and exits. It is
+Run as a script it ends what a hookline that was killed had started; a watcher (`child.Watcher`) runs it then. It is
 started by path with a bare interpreter, so it imports nothing of hookline.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import time
@@ -119,7 +118,7 @@ def start_time(pid: int) -> str | None:
 
 def watcher_of(mark: str, *engine: str) -> tuple[str, ...]:
     """The command of our watcher, for the processes with that mark or the containers of an engine with that label."""
-    return (sys.executable, "-I", "-S", __file__, f"{os.getpid()}", mark, *engine)
+    return (sys.executable, "-I", "-S", __file__, mark, *engine)
 
 
 def _number(pid: str, mark: bytes) -> bytes | None:
@@ -173,19 +172,8 @@ def said(engine: Sequence[str], *words: str) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _watch(parent: int, mark: str, engine: Sequence[str]) -> None:
-    """Wait until the parent is gone, then end what it left."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    poll = select.poll()
-    poll.register(0, select.POLLIN | select.POLLHUP)
-    try:
-        # The pipe alone is not enough: a fork of the parent may hold it open.
-        if os.getppid() == parent:
-            poll.register(os.pidfd_open(parent), select.POLLIN)
-            poll.poll()
-    except OSError:
-        pass
+def _end_all(mark: str, engine: Sequence[str]) -> None:
+    """End all that a hookline which is gone has left."""
     # A process that was being started may show its tag a moment later; a container takes longer to be listed.
     for pause in (0.0, 0.5, 1.0, 2.0) if engine else (0.0, 0.05, 0.2, 0.5):
         time.sleep(pause)
@@ -196,4 +184,4 @@ def _watch(parent: int, mark: str, engine: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _watch(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    _end_all(sys.argv[1], sys.argv[2:])
