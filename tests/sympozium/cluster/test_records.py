@@ -66,6 +66,25 @@ def watched(made: Scene) -> list[Object]:
     return states
 
 
+async def interrupted(made: Scene, happens: Callable[[], None]) -> AsyncIterator[list[Object]]:
+    """The states of a run to which that happens after its second change, after its third and so on: those from the turn
+    on in which it happens. The turns before are the same each time, so they are played once."""
+    states = watched(made)
+    turns: list[tuple[int, Object, bytes]] = []
+    made.before_turn = lambda: turns.append((made.cluster.version, states[-1], made.saved()))
+    await made.to_the_end()
+    grows(states)
+    made.before_turn = lambda: None
+    for number in range(2, made.cluster.version + 1):
+        _, state, saved = next(turn for turn in reversed(turns) if turn[0] < number)
+        made.back_to(saved)
+        made.cluster.interrupt = lambda now, number=number: happens() if now == number else None
+        states = watched(made)
+        states.append(state)
+        await made.to_the_end()
+        yield states
+
+
 def grows(states: list[Object]) -> list[Record]:
     """The records in the end; none of what was told before may be otherwise then."""
     told: list[Record] = []
@@ -199,33 +218,15 @@ async def test_what_went_wrong_is_told_in_the_same_words(name: str, tmp_path: Pa
     "name", ["hooks before and after", "a gate that says nothing", "in a sandbox", "no hooks"]
 )
 async def test_they_only_grow_where_the_run_is_deleted_at_any_step(name: str) -> None:
-    whole = await SCENES[name]().to_the_end()
-    for number in range(2, whole.cluster.version + 1):
-        made = SCENES[name]()
-
-        def deleted(now: int, number: int = number, made: Scene = made) -> None:
-            if now == number:
-                made.delete_run()
-
-        made.cluster.interrupt = deleted
-        states = watched(made)
-        await made.to_the_end()
+    made = SCENES[name]()
+    async for states in interrupted(made, made.delete_run):
         grows(states)
 
 
 @pytest.mark.parametrize("kind", [JOB, POD, CLAIM], ids=lambda kind: kind.kind)
 async def test_they_only_grow_where_something_is_removed_by_hand_at_any_step(kind: Kind) -> None:
-    whole = await both().to_the_end()
-    for number in range(2, whole.cluster.version + 1):
-        made = both()
-
-        def removes(now: int, number: int = number, made: Scene = made) -> None:
-            if now == number:
-                made.delete_all(kind)
-
-        made.cluster.interrupt = removes
-        states = watched(made)
-        await made.to_the_end()
+    made = both()
+    async for states in interrupted(made, lambda: made.delete_all(kind)):
         assert isinstance(grows(states)[-1], Ended)
 
 

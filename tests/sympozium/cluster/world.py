@@ -1,6 +1,8 @@
 """One run in a cluster in memory: the operator's hands and a node, turn by turn, until nothing is left to be done."""
 
 import json
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +20,7 @@ SETTINGS = OperatorSettings(image="hookline:test", agent_command=("agent",))
 NAMESPACE = "team"
 ENDS = ("Succeeded", "Failed", "Skipped")
 _MOST_TURNS = 3000
+_KEPT = ("run", "crashes", "wake", "plan", "started", "failures", "_seen_at", "_records")
 
 
 class Stuck(AssertionError):
@@ -50,6 +53,7 @@ class Scene:
     cluster: PretendCluster = field(default_factory=PretendCluster)
     crashes: int = 0
     forgetful: bool = False
+    before_turn: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.plays = {"agent": Play(says=answered("the answer"), seconds=5), **self.plays}
@@ -124,6 +128,7 @@ class Scene:
             self.started = True
             self.cluster.add(self.run)
         for _ in range(_MOST_TURNS):
+            self.before_turn()
             try:
                 if reached():
                     return self
@@ -131,6 +136,22 @@ class Scene:
             except Crash:
                 self._restart()
         raise Stuck(f"it does not come to an end: {self.status}")
+
+    def saved(self) -> bytes:
+        """All that is of the run between two turns, for `back_to`."""
+        own = {name: value for name, value in vars(self).items() if name in _KEPT}
+        cluster = {name: value for name, value in vars(self.cluster).items() if name != "interrupt"}
+        node = {name: value for name, value in vars(self.node).items() if name not in ("cluster", "plays")}
+        return pickle.dumps((own, cluster, node, self._applier._masks))
+
+    def back_to(self, saved: bytes) -> None:
+        """Go on from there, as if nothing had been played since."""
+        own, cluster, node, masks = pickle.loads(saved)
+        self._restart()
+        vars(self).update(own)
+        vars(self.cluster).update(cluster)
+        vars(self.node).update(node)
+        self._applier._masks = masks
 
     async def look(self) -> None:
         """What the operator does when something of the run has changed."""
