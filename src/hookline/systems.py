@@ -102,7 +102,8 @@ def explain(options: ExplainOptions) -> Explained:
 
 def try_(options: TryOptions) -> int:
     name = name_of(options.file)
-    _tell(_hold(options, name), quiet=options.json)
+    held = _hold(options, name)
+    _tell(held, quiet=options.json or not held)
     return _called("try_", name, options)
 
 
@@ -161,7 +162,7 @@ def _folder(target: str) -> Path:
 
 
 def _tell(held: list[Source], *, quiet: bool) -> None:
-    if held and not quiet:
+    if not quiet:
         err.print(line_of(held), style="dim")
 
 

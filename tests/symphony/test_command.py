@@ -139,8 +139,8 @@ def test_an_agent_without_a_command_is_told(project, hooks):
     done = project.call("run", "WORKFLOW.md", "--issue", "ABC-123", *hooks)
     assert (done.returncode, done.stdout) == (2, "")
     said = 'WORKFLOW.md: agent.command: is missing; give the program of the agent, such as "claude -p"'
-    held = "hooks: more.yaml (named)\n" if hooks else ""
-    assert done.stderr == f"{held}error: {project.folder}/{said}\n"
+    held = "more.yaml (named)" if hooks else "no hook file"
+    assert done.stderr == f"hooks: {held}\nerror: {project.folder}/{said}\n"
     assert not (project.folder / "ws").exists()
 
 

@@ -91,7 +91,7 @@ def held(
 
 def line_of(held: Iterable[Source]) -> str:
     """The files that hold, for a reader."""
-    return f"hooks: {', '.join(map(str, held))}"
+    return f"hooks: {', '.join(map(str, held)) or 'no hook file'}"
 
 
 def unapproved(source: Source, environ: Mapping[str, str]) -> FileError | None:
