@@ -158,7 +158,7 @@ def told(file: Path, given: Any) -> list[str]:
 def written(file: Path, given: Any) -> str:
     if file.suffix == ".json":
         return json.dumps(given, indent=1)
-    text = yaml.safe_dump(given, sort_keys=False, width=1000)
+    text = yaml.dump(given, Dumper=yaml.CSafeDumper, sort_keys=False, width=1000)
     return f"---\n{text}---\nDo it.\n" if file.suffix == ".md" else text
 
 

@@ -242,15 +242,15 @@ WORDS = (
 
 def test_the_command_prints_all_of_it():
     plain = hookline("operator", "manifest", "--image", PLAIN.image)
-    assert list(yaml.safe_load_all(plain.stdout)) == [*crds(), *all_objects(PLAIN)]
+    assert list(yaml.load_all(plain.stdout, Loader=yaml.CSafeLoader)) == [*crds(), *all_objects(PLAIN)]
     narrow = hookline("operator", "manifest", *shlex.split(WORDS), "--without-crds", "--json")
     assert json.loads(narrow.stdout) == {"apiVersion": "v1", "kind": "List", "items": all_objects(NARROW)}
 
 
 def test_the_definitions_are_printed_by_themselves():
-    assert list(yaml.safe_load_all(hookline("crds").stdout)) == crds()
+    assert list(yaml.load_all(hookline("crds").stdout, Loader=yaml.CSafeLoader)) == crds()
     assert json.loads(hookline("crds", "--json").stdout)["items"] == crds()
-    assert list(yaml.safe_load_all(hookline("crds", "--kagent").stdout)) == crds("kagent")
+    assert list(yaml.load_all(hookline("crds", "--kagent").stdout, Loader=yaml.CSafeLoader)) == crds("kagent")
 
 
 def test_a_selector_without_agents_to_select_is_told():
