@@ -284,6 +284,18 @@ def test_worktrees_share_an_approval_and_each_keeps_its_own(repository, tmp_path
     assert asked(repository, repository.folder) == "no touch"
 
 
+def test_a_folder_named_git_that_is_no_repository_is_passed_over(repository, tmp_path_factory):
+    inner, tree = repository.folder / "inner", tmp_path_factory.mktemp("trees") / "tree"
+    inner.mkdir()
+    copy(repository.folder, inner)
+    git(repository.folder, "add", "inner")
+    git(repository.folder, "commit", "-q", "-m", "y")
+    (inner / ".git").mkdir()
+    approve(inner / "hookline.yaml", repository.environ)
+    git(repository.folder, "worktree", "add", "-q", str(tree))
+    assert asked(repository, tree / "inner") == "no touch"
+
+
 def test_neither_a_link_nor_a_forged_worktree_has_the_approval(repository, tmp_path_factory):
     git(repository.folder, "worktree", "add", "-q", str(tmp_path_factory.mktemp("trees") / "tree"))
     for forge in (link, copy, point_at, pretend, borrow):
