@@ -4,6 +4,7 @@ Every import counts, also one inside a function or under TYPE_CHECKING.
 """
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tools.figures import statements
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -241,15 +244,21 @@ def found_modules(source: Path) -> dict[str, Path]:
 def imports(file: Path, name: str, modules: dict[str, Path], *, eager: bool = False) -> Iterator[str]:
     """What a file imports: our modules by full name, others by their top name."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    text = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    for node in at_once(text) if eager else ast.walk(text):
+    for node in import_statements(file, eager):
         if isinstance(node, ast.Import):
             yield from (known(alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = absolute(node, package)
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 yield full if full in modules else known(base)
+
+
+@functools.cache
+def import_statements(file: Path, eager: bool) -> list[ast.Import | ast.ImportFrom]:
+    text = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    found = at_once(text) if eager else statements(text)
+    return [node for node in found if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def absolute(node: ast.ImportFrom, package: str) -> str:
