@@ -63,12 +63,15 @@ class Command:
         }
         self.environ.pop("FORCE_COLOR", None)
 
-    def __call__(self, *arguments, stdin=""):
-        return forks.run(arguments, cwd=self.folder, env=self.environ, stdin=stdin, machine=self.machine)
+    def __call__(self, *arguments, stdin="", executable=""):
+        return self._run(arguments, stdin=stdin, executable=executable)
 
     def at_terminal(self, *arguments):
         """The same, called by a person at a terminal of their own."""
-        return forks.run(arguments, cwd=self.folder, env=self.environ, terminal=True, machine=self.machine)
+        return self._run(arguments, terminal=True)
+
+    def _run(self, arguments, **options):
+        return forks.run(arguments, cwd=self.folder, env=self.environ, machine=self.machine, **options)
 
     def start(self, *arguments, **options):
         return subprocess.Popen(

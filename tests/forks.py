@@ -18,19 +18,28 @@ from hookline.hookfile.person import SIGNS
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import atexit, fcntl, gc, importlib, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
+import atexit, fcntl, gc, importlib, itertools, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
 
-import hookline
-for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
-    if not module.name.startswith(("hookline.__main__", "hookline.adapters.")):
-        importlib.import_module(module.name)
+class Tells:
+    def find_spec(self, name, path=None, target=None):
+        os.write(tells, name.encode() + b" ")
+
+asks, first = int(sys.argv[1]), sys.argv[2]
+if first:
+    importlib.import_module(first)
+else:
+    import hookline
+    for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
+        if not module.name.startswith(("hookline.__main__", "hookline.adapters.")):
+            importlib.import_module(module.name)
 PACKAGES = (sys.prefix, sys.base_prefix)
-asks = int(sys.argv[1])
 os.set_inheritable(asks, False)
 for line in open(asks, closefd=False):
     gc.freeze()
     asked = json.loads(line)
-    known = set(sys.modules)
+    known = len(sys.modules)
+    gone = os.environ.keys() - asked["env"].keys()
+    changed = {name: value for name, value in asked["env"].items() if os.environ.get(name) != value}
     reads, writes = os.pipe()
     pid = os.fork()
     if not pid:
@@ -39,7 +48,7 @@ for line in open(asks, closefd=False):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.write(1, b"%d\\n" % (int(os.read(reads, 9) or 1) if asked["terminal"] else code))
     os.close(reads)
-    if os.path.exists(asked["loaded"]):
+    if not first and os.path.exists(asked["loaded"]):
         with open(asked["loaded"]) as loaded:
             names = loaded.read().split()
         os.unlink(asked["loaded"])
@@ -50,8 +59,9 @@ else:
 # Outside of the loop, so that the fork ends as any interpreter does.
 os.close(asks)
 os.chdir(asked["cwd"])
-os.environ.clear()
-os.environ.update(asked["env"])
+for name in gone:
+    del os.environ[name]
+os.environ.update(changed)
 time.tzset()
 for fd, name in enumerate(("stdin", "stdout", "stderr")):
     if asked[name] is None:
@@ -77,8 +87,14 @@ sys.path[0] = os.getcwd()
 if asked["machine"]:
     from hookline.hookfile import trust
     trust.MACHINE, trust.ROOT = pathlib.Path(asked["machine"]), os.getuid()
+if asked["executable"]:
+    sys.executable = asked["executable"]
 if asked["deleted"]:
     os.rmdir(os.getcwd())
+if first:
+    # As it happens: an answer may end its process on the spot.
+    tells = os.open(asked["loaded"], os.O_WRONLY | os.O_CREAT, 0o600)
+    sys.meta_path.insert(0, Tells())
 try:
     runpy.run_module("hookline", run_name="__main__", alter_sys=True)
 except SystemExit as exc:
@@ -88,9 +104,11 @@ threading._shutdown()
 atexit._run_exitfuncs()
 sys.stdout.flush()
 sys.stderr.flush()
-specs = [getattr(module, "__spec__", None) for name, module in [*sys.modules.items()] if name not in known]
+# The newest are the last. To look at any other would copy its page.
+new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known))
+specs = [getattr(sys.modules[name], "__spec__", None) for name in new]
 names = [spec.name for spec in specs if spec and str(spec.origin).startswith(PACKAGES)]
-if names:
+if names and not first:
     with open(asked["loaded"], "w") as loaded:
         loaded.write(" ".join(names))
 os.write(writes, b"%d" % (code or 0))
@@ -98,21 +116,16 @@ os._exit(code or 0)
 """
 
 
-def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), deleted=False, machine=""):
+def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), **options):
     """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does.
 
     `streams` are other files for some of its streams, None for one that is closed. With `deleted` the folder is
-    deleted once it is the current one. `machine` stands for `/etc/hookline`, as a folder of root's.
+    deleted once it is the current one. `machine` stands for `/etc/hookline`, as a folder of root's, and `executable`
+    for the interpreter that the command believes to be run by.
     """
+    options = {name: str(value) if value else "" for name, value in options.items()}
     done = run_bytes(
-        words,
-        cwd=cwd,
-        env=env,
-        stdin=stdin.encode(),
-        terminal=terminal,
-        streams=dict(streams),
-        deleted=deleted,
-        machine=str(machine),
+        words, cwd=cwd, env=env, stdin=stdin.encode(), terminal=terminal, streams=dict(streams), **options
     )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
@@ -127,9 +140,22 @@ def run_bytes(words, *, cwd, env, stdin=b"", terminal=False, streams=None, **opt
         assert not any(options.values())
         start = [sys.executable, "-m", "hookline", *words]
         return subprocess.run(start, cwd=cwd, env=env, input=stdin, capture_output=True, check=False)
+    return _asked(_server(), words, cwd, env, stdin, streams or {}, terminal=terminal, **options)
+
+
+def run_answer(words, *, cwd, env, stdin):
+    """Call `hookline answer WORDS` where nothing is loaded that it does not always load, as in a new interpreter;
+    also the names of the modules that it loaded besides."""
+    assert _for_python(env) == _for_python(os.environ)
+    server = _server("hookline.answer")
+    server.loaded.unlink(missing_ok=True)
+    done = _asked(server, ["answer", *words], cwd, env, stdin, {}, terminal=False)
+    return done, set(server.loaded.read_text().split())
+
+
+def _asked(server, *given, **options):
     try:
-        options = {"deleted": False, "machine": "", **options}
-        return _server().run(words, cwd, env, stdin, streams or {}, terminal=terminal, **options)
+        return server.run(*given, **options)
     except BaseException:
         # What it says next belongs to this call.
         _server.cache_clear()
@@ -142,12 +168,15 @@ def _for_python(env):
 
 
 class Server:
-    def __init__(self):
+    """Forks with all of hookline, or with what one module of it loads."""
+
+    def __init__(self, first):
         self._folder = tempfile.TemporaryDirectory(prefix="hookline-forks-")
         self._files = {name: Path(self._folder.name, name) for name in STREAMS}
+        self.loaded = Path(self._folder.name, "loaded")
         asks, self._asks = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(asks)],
+            [sys.executable, "-c", SERVER, str(asks), first],
             env={name: os.environ[name] for name in os.environ if name not in ("PYTHONUNBUFFERED", *SIGNS)},
             pass_fds=[asks],
             stdout=subprocess.PIPE,
@@ -164,7 +193,10 @@ class Server:
             "words": words,
             "cwd": os.path.abspath(cwd),
             "env": dict(env),
-            "loaded": f"{self._folder.name}/loaded",
+            "loaded": str(self.loaded),
+            "deleted": "",
+            "machine": "",
+            "executable": "",
             **options,
             **files,
             **streams,
@@ -182,7 +214,7 @@ class Server:
 
 
 @functools.cache
-def _server():
-    made = Server()
+def _server(first=""):
+    made = Server(first)
     atexit.register(made.close)
     return made

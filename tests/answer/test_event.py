@@ -47,15 +47,15 @@ hooks:
   - {name: stubborn, on: tool.start, match: Stubborn, timeout: 0.2, shell: "trap '' TERM; sleep 60; sleep 60"}
   - {name: mother, on: tool.start, match: Mother, shell: 'sleep 60 & echo left one'}
   - {name: grandmother, on: tool.start, match: Grandmother, shell: 'setsid sleep 60 >/dev/null 2>&1 & setsid sh -c "sleep 60 & sleep 60" &'}
-  - {name: nothing, on: tool.start, match: Nothing, command: [PYTHON, -c, 'pass']}
+  - {name: nothing, on: tool.start, match: Nothing, command: [PYTHON, -ISc, 'pass']}
   - {name: refusal, on: tool.start, match: Refusal, command: [sh, -c, 'echo not this one >&2; exit 2']}
-  - {name: told, on: tool.start, match: Told, command: [PYTHON, say.py]}
-  - {name: told at the end, on: tool.end, match: Told, command: [PYTHON, say.py]}
+  - {name: told, on: tool.start, match: Told, command: [PYTHON, -IS, say.py]}
+  - {name: told at the end, on: tool.end, match: Told, command: [PYTHON, -IS, say.py]}
   - {name: breaking, on: tool.start, match: Breaking, command: [sh, -c, 'echo sorry >&2; exit 1']}
   - {name: breaking goes on, on: tool.start, match: BreakingOn, on_error: continue, command: [sh, -c, 'exit 1']}
   - {name: big, on: tool.start, match: Big, command: [sh, -c, 'echo first; head -c 3000000 /dev/zero | tr "\\\\0" x; echo last']}
   - {name: big script, on: tool.start, match: BigScript, shell: 'head -c 3000000 /dev/zero | tr "\\\\0" x; echo last; exit 1'}
-  - {name: endless, on: tool.start, match: Endless, timeout: 3, command: [sh, -c, 'yes']}
+  - {name: endless, on: tool.start, match: Endless, timeout: 1, command: [sh, -c, 'yes']}
   - {name: missing, on: tool.start, match: Missing, command: [no-such-program, x]}
   - {name: a folder, on: tool.start, match: Folder, command: [./inner]}
   - {name: no script, on: tool.start, match: NoScript, command: [./plain.txt]}
@@ -64,22 +64,23 @@ hooks:
   - {name: deaf, on: tool.start, match: Deaf, command: [sh, -c, 'exec <&-; echo ok']}
   - {name: watched, on: tool.start, match: Watched, mode: observe, command: [sh, -c, 'echo no >&2; exit 2']}
   - {name: pushes, on: tool.start, match: When, when: {input.x: {contains: push}}, command: [sh, -c, 'exit 2']}
-  - {name: first, on: tool.start, match: 'Chain|ChainBlock', command: [PYTHON, change.py, one]}
-  - {name: second, on: tool.start, match: 'Chain|ChainBlock', command: [PYTHON, change.py, two]}
+  - {name: first, on: tool.start, match: 'Chain|ChainBlock', command: [PYTHON, -IS, change.py, one]}
+  - {name: second, on: tool.start, match: 'Chain|ChainBlock', command: [PYTHON, -IS, change.py, two]}
   - {name: between, on: tool.start, match: ChainBlock, command: [sh, -c, 'echo stop here >&2; exit 2']}
   - {name: third, on: tool.start, match: 'Chain|ChainBlock', shell: 'cat > seen-chain'}
   - {name: force, on: tool.start, match: kind:shell, python: 'hookline.guards:no_force_push'}
   - {name: force again, on: tool.start, python: 'hookline.guards.pushes:no_force_push'}
   - {name: outside, on: tool.start, match: kind:write, python: 'hookline.guards:no_writes_outside'}
   - {name: own, on: tool.start, match: Own, timeout: 3, python: 'own.py:own'}
+  - {name: own too late, on: tool.start, match: OwnLate, timeout: 0.5, python: 'own.py:own'}
   - {name: own and a script, on: tool.start, match: OwnToo, python: 'own.py:own'}
   - {name: a script too, on: tool.start, match: OwnToo, shell: 'exit 3'}
   - {name: far, on: tool.start, match: Far, http: 'http://127.0.0.1:9/'}
   - {name: secrets, on: tool.end, match: 'kind:shell', python: 'hookline.guards:mask_secrets'}
   - {name: prompts, on: agent.start, python: 'hookline.guards:redact_emails'}
   - {name: starts, on: session.start, command: [sh, -c, 'echo be careful']}
-  - {name: stops, on: agent.end, command: [PYTHON, say.py]}
-  - {name: theirs, on: x.claude.Notification, command: [PYTHON, -c, 'exit(2)']}
+  - {name: stops, on: agent.end, command: [PYTHON, -IS, say.py]}
+  - {name: theirs, on: x.claude.Notification, command: [PYTHON, -ISc, 'raise SystemExit(2)']}
 """
 SAY = """
 import json, sys
@@ -142,6 +143,7 @@ def own(ctx, c):
     assert ctx.workspace
     return DOES[c.given.payload["does"]](c)
 """
+LATE = {"sleeps", "awaits for ever"}
 DOES = [line.split('"')[1] for line in OWN.partition("DOES = {")[2].partition("}\n\n")[0].splitlines()[1:]]
 CHANGE = """
 import json, sys
@@ -208,7 +210,7 @@ CALLS = {
         )
     },
     **{f"says {name}": tool("Told", say=said) for name, said in SAID.items()},
-    **{f"a function {does}": tool("Own", does=does) for does in DOES},
+    **{f"a function {does}": tool("OwnLate" if does in LATE else "Own", does=does) for does in DOES},
     "a function, and a script": tool("OwnToo", does="goes on"),
     "a write outside": {"tool_name": "Write", "tool_input": {"file_path": "/etc/passwd", "content": "x"}},
     "a write inside": {"tool_name": "Write", "tool_input": {"file_path": "a.txt", "content": "x"}},
@@ -278,7 +280,7 @@ def without_places(found):
 def test_what_hooks_say_is_answered_and_kept_alike(ways, changes):
     event = ways.event(**changes)
     more = {"MY_SECRET": "sesame-open-sesame"}
-    short, loaded = ways.loaded(stdin=event, **more)
+    short, loaded = ways.short(stdin=event, **more)
     assert left(ways) == []
     long = ways.asked(stdin=event, HOOKLINE_ANSWER_LONG="1", **more)
     assert without_places(short) == without_places(long)
@@ -299,7 +301,7 @@ def test_every_caller_is_answered_in_its_own_words(ways, caller, payloads):
 
 @pytest.mark.parametrize("name", ["Write", "Read", "Glob", "Bash"])
 def test_a_file_of_claude_code_is_answered_and_kept_alike(ways, name):
-    short, loaded = ways.loaded("--file", "settings.json", stdin=ways.event(**tool(name)))
+    short, loaded = ways.short("--file", "settings.json", stdin=ways.event(**tool(name)))
     assert short == ways.asked(
         "--file", "settings.json", stdin=ways.event(**tool(name)), HOOKLINE_ANSWER_LONG="1"
     )
@@ -362,7 +364,7 @@ ODD = {
     "an async function": "python: 'odd.py:later'",
     "a function that may be anything": "python: 'odd.py:now'",
     "an http hook": "http: 'http://127.0.0.1:9/'",
-    "a warm command": "command: [PYTHON, say.py], warm: fork",
+    "a warm command": "command: [PYTHON, -IS, say.py], warm: fork",
     "a background that is kept": "shell: 'true', background: keep",
 }
 
@@ -378,7 +380,7 @@ def test_any_other_hook_at_the_point_sends_the_call_the_long_way_before_anything
     counted.unlink(missing_ok=True)
     ways.command("answer", "--file", "odd.yaml", stdin=ways.event())
     counted.unlink()
-    short, loaded = ways.loaded("--file", "odd.yaml", stdin=ways.event())
+    short, loaded = ways.short("--file", "odd.yaml", stdin=ways.event())
     assert "hookline.hookfile.attach" in loaded
     assert counted.read_text() == "\n", "it ran once"
     assert short == ways.asked("--file", "odd.yaml", stdin=ways.event(), HOOKLINE_ANSWER_LONG="1")

@@ -71,8 +71,15 @@ class Ways:
         done = self.command("answer", *words, home=home, stdin=stdin, options=options, **more)
         return (done.returncode, done.stdout, done.stderr), kept(home)
 
+    def short(self, *words, stdin, **more):
+        """What was said and kept where only the short way is loaded, and the modules that were loaded besides."""
+        home = self.home()
+        environ = self.environ(home, **more)
+        done, loaded = forks.run_answer(words, cwd=self.folder, env=environ, stdin=stdin)
+        return ((done.returncode, done.stdout, done.stderr), kept(home)), loaded
+
     def loaded(self, *words, stdin, **more):
-        """What was said and kept, and the modules that were loaded on the way."""
+        """What was said and kept in a new interpreter, and the modules that were loaded on the way."""
         (code, stdout, stderr), records = self.asked(
             *words, stdin=stdin, options=("-X", "importtime"), **more
         )

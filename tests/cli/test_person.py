@@ -51,7 +51,7 @@ def project(hookline):
 
 
 def led(project, kind, *lines):
-    words = [sys.executable, "-c", LEADER, kind, *lines]
+    words = [sys.executable, "-IS", "-c", LEADER, kind, *lines]
     environ = {**project.environ, "HOOKLINE": f"{sys.executable} -m hookline"}
     return subprocess.run(
         words,
@@ -82,7 +82,7 @@ def test_a_person_approves_also_after_trying_an_answer_by_hand(project):
         *(("shell", [f"{sign}=1 {TRUST}"], f"{sign} of ") for sign in SIGNS),
         ("shell", [f"QWEN_CODE=1 sh -c 'env -u QWEN_CODE {TRUST}; true'"], "QWEN_CODE of Qwen Code"),
         ("shell", [f"{TRUST} < /dev/null"], "stdin is not a terminal"),
-        ("agent", [f"({TRUST} 2> said </dev/tty; touch done) & exit", "until test -e done; do :; done; cat said >&2"], "the shell of its terminal"),
+        ("agent", [f"({TRUST} 2> said </dev/tty; touch done) & exit", "until test -e done; do sleep 0.02; done; cat said >&2"], "the shell of its terminal"),
     ],
 )  # fmt: skip
 def test_an_agent_cannot_approve_at_a_terminal(project, kind, lines, said):
@@ -114,6 +114,7 @@ def test_no_answer_comes_from_a_process_without_a_terminal(hookline):
     process = hookline.start("run", "asks.py", "x", "--ask", "journal")
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
     for word in ("approve", "rewrite"):
         done = hookline(word, "last", *(["{}"] if word == "rewrite" else []))
         assert done.returncode == 2

@@ -3,6 +3,7 @@ import os
 import pty
 import signal
 import sys
+import time
 
 import pytest
 
@@ -221,6 +222,7 @@ def _until(hookline, process, word):
     said = hookline.folder / "said"
     while not (said.exists() and word in said.read_text()):
         assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -277,6 +279,7 @@ def test_another_terminal_answers_a_question(hookline, words, answer):
     process = hookline.start("run", "asks.py", "x", "--ask", "journal")
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
     half = hookline.at_terminal("rewrite", "last", '{"version": "9"')
     assert (half.returncode, "this is not JSON" in half.stderr) == (2, True)
     said = hookline.at_terminal(*words)
