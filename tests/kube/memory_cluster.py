@@ -161,7 +161,7 @@ class PretendCluster:
         self._changed(have)
 
     def all(self, kind: Kind) -> list[Object]:
-        return [each for key, each in sorted(self.objects.items()) if key[0] == kind.kind]
+        return [self.objects[key] for key in sorted(key for key in self.objects if key[0] == kind.kind)]
 
     def owned(self, kind: Kind, uid: str) -> list[Object]:
         return [each for each in self.all(kind) if uid in _owners(each)]
@@ -175,7 +175,8 @@ class PretendCluster:
         uids = {each["metadata"]["uid"] for each in self.objects.values()}
         for each in list(self.objects.values()):
             ending = each["metadata"].get("deletionTimestamp")
-            orphaned = _owners(each) and not _owners(each) & uids
+            owners = _owners(each)
+            orphaned = owners and not owners & uids
             unused = ending and each["kind"] == CLAIM.kind and not self._in_use(each)
             if (orphaned and not ending) or unused:
                 self.remove(each)

@@ -107,20 +107,14 @@ def phase(lifecycle: Lifecycle, seen: Seen) -> Phase:
     end = outcome(lifecycle, seen)
     if end is None:
         return Phase.PENDING if seen.agent.state is ContainerPhase.WAITING else Phase.RUNNING
-    if end is not Phase.SKIPPED and any(
-        each.state is not ContainerPhase.ENDED for each in post_run(lifecycle, seen)
-    ):
-        return Phase.POST_RUNNING
-    return end
+    is_open = any(each.state is not ContainerPhase.ENDED for each in post_run(lifecycle, seen))
+    return Phase.POST_RUNNING if is_open and end is not Phase.SKIPPED else end
 
 
 def outcome(lifecycle: Lifecycle, seen: Seen) -> Phase | None:
     """How the agent's part ended, hooks before it included; None while that is open."""
     before = pre_run(lifecycle, seen)
-    if (
-        any(each.state is ContainerPhase.RUNNING for each in before)
-        or seen.agent.state is ContainerPhase.RUNNING
-    ):
+    if any(each.state is ContainerPhase.RUNNING for each in (*before, seen.agent)):
         return None
     if any(each.failed for each in before):
         return Phase.FAILED
@@ -326,7 +320,7 @@ _AGENT_ENDED: Mapping[EndReason, str] = {
 
 
 def _filled(seen: tuple[ContainerState, ...], count: int) -> tuple[ContainerState, ...]:
-    return (*seen, *(ContainerState() for _ in range(count - len(seen))))
+    return (*seen, *[ContainerState()] * (count - len(seen)))
 
 
 def _failed(hooks: tuple[ContainerHook, ...], seen: tuple[ContainerState, ...]) -> list[str]:
