@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from hookline.engine.classes import dataclass, field
+from hookline.engine.classes import dataclass
 from hookline.engine.secret_shapes import lazy_pattern
 
 HOLE = "\ue000"
@@ -31,7 +31,8 @@ FOLDERS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "dir"
 QUOTED, BARE, HELD, OPEN, SPLIT = "q", "b", "H", "h", " "
 
 
-@dataclass(frozen=True)
+# Not frozen: to make a frozen one takes four times as long, and a guard makes one for each word.
+@dataclass()
 class Word:
     """One word of a command; `kinds` has one letter per character, `inner` the commands substituted in it."""
 
@@ -78,7 +79,7 @@ class Redirect:
     body: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ShellCommand:
     """One simple command. `group` identifies its subshells; `fed` is true if it reads from a pipe."""
 
@@ -197,13 +198,13 @@ def shell_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
     }
 
 
-@dataclass(slots=True)
 class WordDraft:
     """A word while it is read."""
 
-    pieces: list[str] = field(default_factory=list[str])
-    kinds: list[str] = field(default_factory=list[str])
-    inner: list[ShellCommand] = field(default_factory=list[ShellCommand])
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.kinds: list[str] = []
+        self.inner: list[ShellCommand] = []
 
     def put(self, piece: str, kind: str) -> None:
         self.pieces.append(piece)

@@ -156,15 +156,20 @@ def _check_text(text: str, rules: _PushRules) -> str | None:
     if reason is None and script.fault and _mentions(text):
         reason = f"the command mentions push and cannot be understood ({script.fault})"
     values: dict[str, str] = {}
+    steps = 0
     for _ in range(PASSES if script.holes else 0):
         # Filling in variables can only find more; it lets nothing through that was refused without.
         given = (pair for command in script.commands for pair in _given_names(command))
         known = {**values, **{name: word.text for name, word in given if word.known}}
         if reason is not None or (values and known == values):
             break
-        values = known
+        if steps and not known:
+            rules.work.spend(steps)  # to read it once more would take as many, and find the same
+            continue
+        values, before = known, rules.work.left
         script = read(text, values, work=rules.work)
         reason = _check_commands(script.commands, rules)
+        steps = before - rules.work.left
     return reason
 
 
@@ -291,8 +296,7 @@ def _check_shell(words: Sequence[Word], rules: _PushRules, command: ShellCommand
 
 
 def _check_code(words: Sequence[Word], command: ShellCommand) -> str | None:
-    texts = [word.text for word in words[1:]]
-    if any(map(_forces_in_code, [*texts, *command.bodies])):
+    if any(map(_forces_in_code, [*(word.text for word in words[1:]), *command.bodies])):
         return f"the code that {words[0].text} is given would force a git push"
     return None
 

@@ -65,7 +65,7 @@ _VARIABLE = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _DEFAULT = lazy_pattern(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
 _REDIRECT = lazy_pattern(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
 _OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\|")
-_ENDS = frozenset(" \t\n;&|()<>")
+_ENDS = " \t\n;&|()<>"
 _ANSI_END = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _BACKTICKS = lazy_pattern(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _EXPANDS = lazy_pattern(r"[\\$`]")
@@ -104,7 +104,7 @@ class _ShellReader:
             elif letter == "#":
                 end = text.find("\n", self.at)
                 self.at = size if end < 0 else end
-            elif (operator := _OPERATOR.match(text, self.at)) is not None:
+            elif letter in ";|&" and (operator := _OPERATOR.match(text, self.at)) is not None:
                 self.at = operator.end()
                 self._end(frame)
                 frame.fed = operator[0] in ("|", "|&")
@@ -167,11 +167,11 @@ class _ShellReader:
     def _words(self, frame: CommandDraft) -> None:
         for word in self._word():
             first = not frame.words
-            if first and not frame.assigned and word.unquoted and word.text in _PLACES:
+            if first and not frame.assigned and word.text in _PLACES and word.unquoted:
                 if word.text == "esac":
                     frame.cases[-1] = max(0, frame.cases[-1] - 1)
                 continue
-            if first and word.unquoted and word.text == "case":
+            if first and word.text == "case" and word.unquoted:
                 frame.cases[-1] += 1
             assignment = _ASSIGNMENT.match(word.text) if first else None
             if assignment and word.kinds.startswith(BARE * (assignment.end() - 1)):
@@ -190,8 +190,7 @@ class _ShellReader:
         while self.text.startswith((" ", "\t", "\\\n"), self.at):
             self.at += 2 if self.text[self.at] == "\\" else 1
         targets = self._word() if self.at < len(self.text) and self.text[self.at] not in "\n;|" else []
-        target = targets[0] if targets else Word("", "")
-        redirect = Redirect(sign[0], target)
+        redirect = Redirect(sign[0], targets[0] if targets else Word("", ""))
         frame.redirects.append(redirect)
         frame.words.extend(targets[1:])
         if sign[0] in ("<<", "<<-"):
@@ -230,16 +229,20 @@ class _ShellReader:
 
     def _word(self) -> list[Word]:
         """Reads the word that begins here; several if a value in it splits."""
-        draft = WordDraft()
         text, size = self.text, len(self.text)
+        plain = _PLAIN.match(text, self.at)
+        if plain is not None and text[plain.end() : plain.end() + 1] in _ENDS:
+            # Most words have no sign in them; they take as many steps as below.
+            self.at = plain.end()
+            self.work.spend(3 if self.at < size else 2)
+            return [Word(plain[0], BARE * len(plain[0]))]
+        draft = WordDraft()
         if text.startswith(("<(", ">("), self.at):
             self.at += 1
             self._substitution(draft, quoted=True)
         while self.at < size:
             self.work.spend()
             letter = text[self.at]
-            if self._plain(draft, _PLAIN, BARE):
-                continue
             if letter in _ENDS:
                 break
             if letter == "\\":
@@ -250,7 +253,7 @@ class _ShellReader:
                 self._single(draft)
             elif letter == '"':
                 self._double(draft)
-            elif not self._expansion(draft, letter, quoted=False):
+            elif not self._plain(draft, _PLAIN, BARE) and not self._expansion(draft, letter, quoted=False):
                 draft.put(letter, BARE)
                 self.at += 1
         return split_words(draft, self.work)
@@ -289,12 +292,11 @@ class _ShellReader:
         self.at += 1
         while self.at < len(self.text):
             self.work.spend()
-            if self._plain(draft, _IN_QUOTES, QUOTED):
-                continue
             if self.text[self.at] == '"':
                 self.at += 1
                 return
-            self._in_quotes(draft)
+            if not self._plain(draft, _IN_QUOTES, QUOTED):
+                self._in_quotes(draft)
         raise _Unreadable('a " is not closed')
 
     def _in_quotes(self, draft: WordDraft) -> None:
@@ -309,7 +311,10 @@ class _ShellReader:
     def _dollar(self, draft: WordDraft, *, quoted: bool) -> None:
         text = self.text
         following = text[self.at + 1 : self.at + 2]
-        if following == "(":
+        if (name := _VARIABLE.match(text, self.at + 1)) is not None:
+            self.at = name.end()
+            self._variable(draft, name[0], None, quoted=quoted)
+        elif following == "(":
             self.at += 1
             self._substitution(draft, quoted=quoted)
         elif following == "{":
@@ -322,9 +327,6 @@ class _ShellReader:
             self.at = end.end()
         elif following == '"' and not quoted:
             self.at += 1
-        elif (name := _VARIABLE.match(text, self.at + 1)) is not None:
-            self.at = name.end()
-            self._variable(draft, name[0], None, quoted=quoted)
         else:
             draft.put("$", QUOTED)
             self.at += 1
@@ -359,8 +361,6 @@ class _ShellReader:
         self.at += 2
         while self.at < size and text[self.at] != "}":
             self.work.spend()
-            if self._plain(inside, _IN_BRACES, QUOTED):
-                continue
             if text[self.at] == '"':
                 self._double(inside)
             elif text[self.at] == "'" and not quoted:
@@ -368,7 +368,7 @@ class _ShellReader:
             elif text[self.at] == "'":
                 inside.put("'", QUOTED)
                 self.at += 1
-            else:
+            elif not self._plain(inside, _IN_BRACES, QUOTED):
                 self._in_quotes(inside)
         if self.at >= size:
             raise _Unreadable("a ${ is not closed")

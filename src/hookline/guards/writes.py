@@ -29,8 +29,7 @@ from hookline.guards.shell import LONGEST, read
 
 
 def no_writes_outside_of(
-    *roots: str | os.PathLike[str],
-    temporary: bool | None = None,
+    *roots: str | os.PathLike[str], temporary: bool | None = None
 ) -> Callable[[WorkflowContext | None, HookContext], HookResult]:
     """`no_writes_outside` for the folders you name; the workspace only counts if you name none.
 
@@ -129,17 +128,13 @@ def _values(name: str, value: Any) -> Iterator[str]:
         elif name in _PATCHES:
             yield from patched_files(item)
         elif item and _A_PATH.search(name) and name not in _NO_PATH:
-            yield _local(item)
+            yield unquote(urlsplit(item).path) if item.lower().startswith("file:") else item
 
 
 def patched_files(text: str) -> Iterator[str]:
     """The files that a patch changes; none for any other text."""
     yield from _PATCHED.findall(text)
     yield from (path for path in _UNIFIED.findall(text) if path != "/dev/null")
-
-
-def _local(path: str) -> str:
-    return unquote(urlsplit(path).path) if path.lower().startswith("file:") else path
 
 
 # Programs, and which of their arguments they write to.
@@ -214,11 +209,8 @@ def shell_commands(
     for each in commands:
         folder = _standing(folders, each.group)
         words = _unwrapped(each.words)
-        if each.program in ("env", "git") and [word.text for word in each.words[1:2]] in (
-            ["-C"],
-            ["--chdir"],
-        ):
-            folder = path_of(each.words[2], folder) if len(each.words) > 2 else folder
+        if each.program in ("env", "git") and len(each.words) > 2 and each.words[1].text in ("-C", "--chdir"):
+            folder = path_of(each.words[2], folder)
         if words and words[0].text in ("cd", "pushd"):
             folders[each.group] = _moved(folder, words)
             continue
