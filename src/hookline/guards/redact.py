@@ -16,7 +16,7 @@ from hookline.engine.hook import hook
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.secret_shapes import HIDDEN, lazy_pattern, without_shapes
-from hookline.secret_names import WORDS, is_secret_to_agent
+from hookline.secret_names import PLAIN_WORDS, WORDS, is_secret_to_agent
 
 EMAIL = "[email]"
 PHONE = "[phone]"
@@ -53,13 +53,11 @@ def redact_phones(ctx: WorkflowContext | None, hook_context: HookContext) -> Hoo
 
 
 def without_emails(text: str, key: str | None = None) -> str:
-    if not _AT.search(text):
-        return text
-    return _EMAIL.sub(EMAIL, text)
+    return _EMAIL.sub(EMAIL, text) if _AT.search(text) else text
 
 
 def without_phones(text: str, key: str | None = None) -> str:
-    return _PHONE.sub(PHONE, text)
+    return _PHONE.sub(PHONE, text) if "tel:" in text or _DIGIT.search(text) else text
 
 
 def answered(hook_context: HookContext, rewrite: Rewrite) -> HookResult:
@@ -157,9 +155,15 @@ def masked(text: str, key: str | None = None) -> str:
     if key is not None and is_secret_to_agent(key) and _is_value(key, text):
         return HIDDEN
     text = without_shapes(text)
-    text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
-    text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
-    return _ASSIGNED.sub(_hidden_value, text)
+    # Plain words first, for they are found much faster; a pattern also takes some letters beyond ASCII for s or k.
+    low = text.lower() if text.isascii() else None
+    if low is None or "authorization" in low:
+        text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
+    if low is None or "bearer" in low:
+        text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
+    if low is None or any(word in low for word in PLAIN_WORDS):
+        text = _ASSIGNED.sub(_hidden_value, text)
+    return text
 
 
 _AUTHORIZATION = lazy_pattern(
@@ -183,7 +187,7 @@ _ASSIGNED = lazy_pattern(
 _REFERENCE = lazy_pattern(r"\$\{?\w*\}?.*|\{\{.*|<.*>|%\(.*|\*+|process\.env\..*|os\.environ.*", re.DOTALL)
 _NUMBER = lazy_pattern(r"[\d.,_]+[kKmM]?")
 _LETTERS = lazy_pattern(r"[A-Za-z]")
-_ANYTHING = lazy_pattern(r"\d")
+_DIGIT = lazy_pattern(r"\d")
 _PLAIN_VALUES = ("none", "null", "true", "false", "bearer", "basic", "digest", "negotiate")
 
 
@@ -199,10 +203,8 @@ def _hidden_value(found: re.Match[str]) -> str:
     value = found["inside"] or found["value"] or found["line"]
     if not is_secret_to_agent(name) or not _is_value(name, value):
         return found[0]
-    looks = bool(_ANYTHING.search(value)) and bool(_LETTERS.search(value) or "token" not in name.lower())
+    looks = bool(_DIGIT.search(value)) and bool(_LETTERS.search(value) or "token" not in name.lower())
     # Code is full of `token=next_token`: only an upper-case name or a value with a digit counts.
-    if found["plain"] and not (looks or name.isupper()):
-        return found[0]
-    if found["yaml"] and not looks:
+    if (found["plain"] and not (looks or name.isupper())) or (found["yaml"] and not looks):
         return found[0]
     return found[0].removesuffix(value) + HIDDEN
