@@ -1,5 +1,6 @@
 """no_force_push: every spelling that must be caught, and what must pass."""
 
+import shutil
 import subprocess
 import sys
 
@@ -307,25 +308,32 @@ FINE += [
 ]
 
 
-def rewritten(folder):
-    """A repository whose branch is not a descendant of what its remote has, and the remote's commit."""
-    work, bare = folder / "work", folder / "bare.git"
+@pytest.fixture
+def rewritten(tmp_path):
+    """Makes a repository whose branch is not a descendant of what its remote has; gives also the remote's commit."""
+    work = tmp_path / "made" / "work"
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     work.mkdir(parents=True)
     for words in (
-        ["init", "-q", "--bare", str(bare)],
+        ["init", "-q", "--bare", "../bare.git"],
         ["init", "-q", "-b", "main"],
         *(["config", f"user.{key}", "a@example.com"] for key in ("name", "email")),
         ["commit", "-q", "--allow-empty", "-m", "theirs"],
-        ["push", "-q", str(bare), "main"],
+        ["push", "-q", "../bare.git", "main"],
         [*author, "commit", "-q", "--amend", "--allow-empty", "-m", "ours"],
-        ["remote", "add", "origin", str(bare)],
+        ["remote", "add", "origin", "../bare.git"],
     ):
         subprocess.run(["git", *words], cwd=work, check=True)
-    return work, lambda: subprocess.check_output(["git", "log", "-1", "--format=%s", "main"], cwd=bare)
+
+    def copied(folder):
+        shutil.copytree(work.parent, folder)
+        told = ["git", "log", "-1", "--format=%s", "main"]
+        return folder / "work", lambda: subprocess.check_output(told, cwd=folder / "bare.git")
+
+    return copied
 
 
-def test_what_is_told_elsewhere_to_push_by_force_does_not_arrive(hookline):
+def test_what_is_told_elsewhere_to_push_by_force_does_not_arrive(hookline, rewritten):
     for at, command in enumerate(TOLD):
         work, remote = rewritten(hookline.folder / str(at))
         subprocess.run(
@@ -512,12 +520,13 @@ def operations(command: str, steps: int = MOST_STEPS) -> int:
     """How many lines of the guards' own code a decision takes, whatever machine it is on."""
     count = 0
 
-    def trace(frame, event, argument):
+    def line(frame, event, argument):
         nonlocal count
-        if "guards" not in frame.f_code.co_filename:
-            return None
-        count += event == "line"
-        return trace
+        if event == "line":
+            count += 1
+
+    def trace(frame, event, argument):
+        return line if "guards" in frame.f_code.co_filename else None
 
     before = sys.gettrace()
     sys.settrace(trace)
