@@ -1,5 +1,6 @@
 """Objects of Sympozium's kinds for the schema and for the reader: one of each with every field, right ones, wrong ones."""
 
+from functools import cache
 from typing import Any
 
 from hookline.kube.objects import LABEL
@@ -14,8 +15,9 @@ Object = dict[str, Any]
 HOOK = {"name": "a", "image": "busybox:1.36"}
 
 
+@cache
 def schemas() -> dict[str, Object]:
-    """The schema of each kind."""
+    """The schema of each kind; who changes it works on a copy."""
     return {
         crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         for crd in crds()
