@@ -233,10 +233,10 @@ _A_NAME = lazy_pattern(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
 
 # Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
 _ASSIGNED = lazy_pattern(
-    rf"((?:{WORDS})[\w.-]{{0,60}})(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
+    rf"((?:{WORDS})[\w.-]{{0,60}}+)(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
     r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
 )
-_FLAGGED = lazy_pattern(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}})[ \t]{{1,4}}(?!-)")
+_FLAGGED = lazy_pattern(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}}+)[ \t]{{1,4}}(?!-)")
 _BEARER = lazy_pattern(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
 _QUOTE = lazy_pattern(r"(\\{0,7})([\"'])")
 _WORD = lazy_pattern(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
