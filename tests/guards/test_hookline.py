@@ -20,10 +20,14 @@ hooks:
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with hook file, settings and scripts, a link to one of them, and a home."""
-    home, work = tmp_path / "home", tmp_path / "work"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project with hook file, settings and scripts, a link to one of them, and a home.
+
+    Made once, for the guard is only asked and no command is run.
+    """
+    top = tmp_path_factory.mktemp("guarded")
+    home, work = top / "home", top / "work"
     for folder in (
         home / ".claude",
         home / "state",
@@ -35,7 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         work / ".gemini",
         work / ".qwen",
         home / ".codex",
-        tmp_path / "elsewhere",
+        top / "elsewhere",
     ):
         folder.mkdir(parents=True)
     (work / "hookline.yaml").write_text(FILE)
@@ -47,11 +51,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / ".claude" / "settings.local.json").write_text("{}")
     (home / "state" / "journal.db").touch()
     (work / "link").symlink_to(work / ".claude" / "settings.json")
-    (tmp_path / "elsewhere" / "hookline.yaml").symlink_to(tmp_path / "other.yaml")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("HOOKLINE_HOME", str(home / "state"))
+    (top / "elsewhere" / "hookline.yaml").symlink_to(top / "other.yaml")
+    return top
+
+
+@pytest.fixture
+def place(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project, and its home as that of the user."""
+    monkeypatch.setenv("HOME", str(made / "home"))
+    monkeypatch.setenv("HOOKLINE_HOME", str(made / "home" / "state"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    return work
+    return made / "work"
 
 
 def said(place, payload, kind="shell", tool="t", **more):
