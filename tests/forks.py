@@ -18,12 +18,22 @@ from hookline.hookfile.person import SIGNS
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import atexit, fcntl, gc, importlib, itertools, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
+import atexit, ctypes, fcntl, gc, importlib, itertools, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
+
+def in_large_pages():
+    # Of 2 MB instead of 4 KB, as far as the system can: a fork copies a table of all pages.
+    madvise = ctypes.CDLL(None).madvise
+    with open("/proc/self/maps") as maps:
+        for area, rights, *rest in map(str.split, maps):
+            if rights == "rw-p" and rest[3:] in ([], ["[heap]"]):
+                start, end = (int(each, 16) for each in area.split("-"))
+                madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)
 
 class Tells:
     def find_spec(self, name, path=None, target=None):
         os.write(tells, name.encode() + b" ")
 
+MADV_COLLAPSE = 25
 asks, first = int(sys.argv[1]), sys.argv[2]
 if first:
     importlib.import_module(first)
@@ -32,6 +42,7 @@ else:
     for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
         if not module.name.startswith(("hookline.__main__", "hookline.adapters.")):
             importlib.import_module(module.name)
+    in_large_pages()
 PACKAGES = (sys.prefix, sys.base_prefix)
 os.set_inheritable(asks, False)
 for line in open(asks, closefd=False):
@@ -54,6 +65,7 @@ for line in open(asks, closefd=False):
         os.unlink(asked["loaded"])
         for name in names:
             importlib.import_module(name)
+        in_large_pages()
 else:
     os._exit(0)
 # Outside of the loop, so that the fork ends as any interpreter does.

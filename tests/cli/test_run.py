@@ -136,7 +136,7 @@ def test_hooks_of_another_file_are_added_and_hold_first(hookline):
     done = hookline("run", "agent.py", "x", "--hooks", "more.py")
     assert done.returncode == 1
     assert "stopped early [hook early at agent.start]" in done.stderr
-    assert "log" not in done.stderr.replace("logs", "")
+    assert " log " not in done.stderr, "no hook of the agent, whatever the random name of the run"
 
 
 def test_a_hook_file_without_hooks_is_told(hookline):
