@@ -18,10 +18,11 @@ from hookline.hookfile.person import SIGNS
 
 STREAMS = ("stdin", "stdout", "stderr")
 SERVER = """
-import atexit, ctypes, fcntl, gc, importlib, itertools, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
+import atexit, fcntl, gc, importlib, itertools, json, os, pathlib, pkgutil, runpy, sys, termios, threading, time
 
 def in_large_pages():
     # Of 2 MB instead of 4 KB, as far as the system can: a fork copies a table of all pages.
+    import ctypes
     madvise = ctypes.CDLL(None).madvise
     with open("/proc/self/maps") as maps:
         for area, rights, *rest in map(str.split, maps):
@@ -117,8 +118,8 @@ atexit._run_exitfuncs()
 sys.stdout.flush()
 sys.stderr.flush()
 # The newest are the last. To look at any other would copy its page.
-new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known))
-specs = [getattr(sys.modules[name], "__spec__", None) for name in new]
+new = [*itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known))]
+specs = [getattr(sys.modules[name], "__spec__", None) for name in reversed(new)]
 names = [spec.name for spec in specs if spec and str(spec.origin).startswith(PACKAGES)]
 if names and not first:
     with open(asked["loaded"], "w") as loaded:
