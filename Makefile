@@ -2,7 +2,7 @@
 # Python 3.11 or newer is all that has to be installed:  make test PYTHON=python3.12
 
 PYTHON  ?= python3
-WORKERS ?= 4
+WORKERS ?= 5
 
 VENV  := .venv
 BIN   := $(VENV)/bin

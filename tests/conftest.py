@@ -57,6 +57,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()  # what was left open meanwhile is told, as ever
         gc.freeze()
         gc.enable()
+        # Most of what a test makes is gone without a search; by default a tenth of the time goes into searches.
+        gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
