@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
@@ -81,7 +82,7 @@ class LocalRunner(ProcessRunner):
         async with self._slots:
             if self._closed:
                 raise UsageError("this runner is closed")
-            process = self._started(order, start)
+            process = self._started(_limited(order), start)
             return process if isinstance(process, Ending) else await self._waited(process)
 
     async def close(self) -> None:
@@ -225,8 +226,6 @@ class _LoopProcess(Process):
         self._on_output = on_output
         self._changed = asyncio.Event()
         super().__init__(order, number, start)
-        if order.file_size is not None:
-            _limit_file_size(self._child.pid, order.file_size)
 
     def listen(self) -> None:
         self.write()
@@ -268,29 +267,15 @@ class _LoopProcess(Process):
             self._changed.set()
 
 
-def _limit_file_size(pid: int, size: int) -> None:
-    """Limit the files of a running process: setting it between fork and exec would cost as much as the process itself.
-
-    Children that it has by now have not inherited the limit, so they are limited too. One that is just being forked has
-    the old limit and is not listed yet, so the tree is looked at until all of it is limited.
-    """
-    import resource
-
-    found = True
-    while found:
-        found, waiting = False, [pid]
-        while waiting:
-            each = waiting.pop()
-            try:
-                now, most = resource.prlimit(each, resource.RLIMIT_FSIZE)
-                held = size if most == resource.RLIM_INFINITY else min(size, most)
-                if now == resource.RLIM_INFINITY or now > held:
-                    resource.prlimit(each, resource.RLIMIT_FSIZE, (held, held))
-                    found = True
-                with open(f"/proc/{each}/task/{each}/children", "rb") as file:
-                    waiting += map(int, file.read().split())
-            except OSError:
-                pass  # gone by now, or another user's by its set-user-id bit
+def _limited(order: Order) -> Order:
+    """The order with its limit on files in its command; from outside, a child that is being forked would be missed."""
+    if order.file_size is None:
+        return order
+    program = os.path.join(order.cwd or "", order.argv[0]) if "/" in order.argv[0] else order.argv[0]
+    if shutil.which(program, path=order.env.get("PATH")) is None:
+        return order  # it cannot start, and its own error says why
+    script = f'ulimit -f {-(-order.file_size // 512)} 2>/dev/null; exec "$@"'
+    return replace(order, argv=("/bin/sh", "-c", script, "sh", *order.argv))
 
 
 class Piped(Pipes):
