@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -22,6 +23,8 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure() -> None:
+    # Whoever started us aside may have switched it off, and tests are about what it does.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("HOOKLINE_SEED", str(random.randrange(1 << 32)))
 
 

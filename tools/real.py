@@ -6,7 +6,6 @@ through. Exits with 1 if anything failed.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,6 @@ NOTHING = 5
 
 
 def main() -> int:
-    # Whoever started us aside may have switched it off, and tests are about what it does.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryFile("w+b") as said:
         others = subprocess.Popen([*PYTEST, "real and not cluster"], stdout=said, stderr=subprocess.STDOUT)
         try:
