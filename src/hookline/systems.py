@@ -102,8 +102,7 @@ def explain(options: ExplainOptions) -> Explained:
 
 def try_(options: TryOptions) -> int:
     name = name_of(options.file)
-    held = _hold(options, name)
-    _tell(held, quiet=options.json or not held)
+    _tell(_hold(options, name), quiet=options.json)
     return _called("try_", name, options)
 
 

@@ -274,6 +274,7 @@ def _limited(order: Order) -> Order:
     program = os.path.join(order.cwd or "", order.argv[0]) if "/" in order.argv[0] else order.argv[0]
     if shutil.which(program, path=order.env.get("PATH")) is None:
         return order  # it cannot start, and its own error says why
+    # It fails only where the system's limit is lower already, and that one holds.
     script = f'ulimit -f {-(-order.file_size // 512)} 2>/dev/null; exec "$@"'
     return replace(order, argv=("/bin/sh", "-c", script, "sh", *order.argv))
 
