@@ -19,10 +19,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ISSUES, QUICK_ISSUES, SLOTS, HANGING, ROUNDS = 1000, 200, 50, 50, 20
+LONGEST = 120  # seconds; what takes longer does not work at all
 SHELL = ("sh", "-lc", ":")
 CASES = {"an issue, no hooks": 0, "an issue, four hooks": 4}
 NEW = f"a new issue, {HANGING} hooks hang"
@@ -70,32 +72,23 @@ class Listed:
         pass
 
 
-class Closing:
-    """The command-line agent, whose issue is done when its process has ended."""
+def closing(agent: Any, tracker: Listed) -> Callable[[Any], Any]:
+    """The agent of a workflow, whose issue is done when its turn is over."""
 
-    def __init__(self, agent: Any, tracker: Listed) -> None:
-        self.agent = agent
-        self.tracker = tracker
+    def made(place: Any) -> Any:
+        session = agent(place)
+        turn = session.turn
 
-    async def open(self, place: Any) -> "ClosingSession":
-        return ClosingSession(await self.agent.open(place), self.tracker, place.issue["id"])
+        async def last_turn(prompt: str) -> str:
+            said = await turn(prompt)
+            name = Path(place.workspace).name
+            tracker.issues[name] = replace(tracker.issues[name], state="Done")
+            return said
 
+        session.turn = last_turn
+        return session
 
-class ClosingSession:
-    def __init__(self, session: Any, tracker: Listed, issue_id: str) -> None:
-        self.id = session.id
-        self._session = session
-        self._tracker = tracker
-        self._issue_id = issue_id
-
-    async def turn(self, prompt: str) -> str:
-        said = await self._session.turn(prompt)
-        issues = self._tracker.issues
-        issues[self._issue_id] = replace(issues[self._issue_id], state="Done")
-        return said
-
-    async def close(self) -> None:
-        await self._session.close()
+    return made
 
 
 @asynccontextmanager
@@ -128,7 +121,7 @@ async def served(
             recorder=Recorder(journal),
             owner=owner(),
         )
-        worker = SiteWorker(site, lambda workflow: agent or Closing(agent_of(workflow), tracker))
+        worker = SiteWorker(site, lambda workflow: agent or closing(agent_of(workflow, site), tracker))
         service = Service(watched, lambda _: tracker, worker)
         running = asyncio.ensure_future(service.run())
         try:
@@ -185,16 +178,16 @@ def bare(count: int, hooks: int, folder: Path) -> float:
 
 
 class Waiting:
-    """An agent that only says when it was started, and does not end by itself."""
+    """A session that only says when it was opened, and whose turn does not end by itself."""
 
     id = "waiting"
 
-    def __init__(self) -> None:
-        self.opened: dict[str, float] = {}
+    def __init__(self, place: Any, opened: dict[str, float]) -> None:
+        self._name = Path(place.workspace).name
+        self._opened = opened
 
-    async def open(self, place: Any) -> "Waiting":
-        self.opened[place.issue["identifier"]] = time.perf_counter()
-        return self
+    async def open(self) -> None:
+        self._opened[self._name] = time.perf_counter()
 
     async def turn(self, prompt: str) -> str:
         await asyncio.Event().wait()
@@ -206,9 +199,10 @@ class Waiting:
 
 async def latency(hanging: int, rounds: int, folder: Path) -> float:
     """Milliseconds from the moment an issue is there to the start of its agent, in the middle of the rounds."""
-    tracker, agent = Listed([issue(f"HANG-{n}") for n in range(hanging)]), Waiting()
+    tracker, opened = Listed([issue(f"HANG-{n}") for n in range(hanging)]), dict[str, float]()
     script = f'case "$SYMPHONY_ISSUE_IDENTIFIER" in HANG-*) touch {folder}/"$SYMPHONY_ISSUE_IDENTIFIER"; sleep 600 ;; esac'
     slots, found = hanging + rounds, list[float]()
+    agent = partial(Waiting, opened=opened)
     async with served(
         folder, tracker, {"before_run": script}, interval=3_600_000, slots=slots, agent=agent
     ) as service:
@@ -218,14 +212,15 @@ async def latency(hanging: int, rounds: int, folder: Path) -> float:
             tracker.issues[name] = issue(name)
             began = time.perf_counter()
             service.refresh()
-            await until(lambda name=name: name in agent.opened)
-            found.append((agent.opened[name] - began) * 1e3)
+            await until(lambda name=name: name in opened)
+            found.append((opened[name] - began) * 1e3)
     return statistics.median(found)
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    while not claim():  # noqa: ASYNC110 (what is waited for has no event)
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(LONGEST):
+        while not claim():  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.005)
 
 
 def case(what: str, number: int) -> dict[str, Any]:
