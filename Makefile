@@ -2,7 +2,7 @@
 # Python 3.11 or newer is all that has to be installed:  make test PYTHON=python3.12
 
 PYTHON  ?= python3
-WORKERS ?= 5
+WORKERS ?= 4
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -63,7 +63,7 @@ test: $(READY)
 
 plain: $(READY)
 	@echo "==> pytest: every test that needs only Python"
-	@$(BIN)/python -m pytest -m "not real" -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -m "not real" --workers $(WORKERS)
 
 # Those that share a cluster one after another, and beside them those that share an engine and the machine.
 test-real: $(READY)

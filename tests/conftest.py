@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.statements import statements, wrong_markers
 
-pytest_plugins = ["tests.command", "tests.kube.fixtures"]
+pytest_plugins = ["tests.command", "tests.kube.fixtures", "tests.workers"]
 
 # A slow machine is no failure.
 settings.register_profile("hookline", deadline=None)
@@ -110,8 +110,7 @@ def skips(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("HOOKLINE_CI") != "1" or config.option.collectonly or reporter is None:
         return []
-    # Every xdist worker reports a skipped file, so the same line may come more than once.
-    return sorted({f"{report.nodeid}: {reason(report)}" for report in reporter.stats.get("skipped", [])})
+    return sorted(f"{report.nodeid}: {reason(report)}" for report in reporter.stats.get("skipped", []))
 
 
 def reason(report: pytest.TestReport | pytest.CollectReport) -> str:

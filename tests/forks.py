@@ -35,7 +35,7 @@ class Tells:
         os.write(tells, name.encode() + b" ")
 
 MADV_COLLAPSE = 25
-asks, first = int(sys.argv[1]), sys.argv[2]
+asks, first, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 if first:
     importlib.import_module(first)
 else:
@@ -68,6 +68,9 @@ for line in open(asks, closefd=False):
             importlib.import_module(name)
         in_large_pages()
 else:
+    # Whoever asks is gone, perhaps without a chance to do it. Imported here: no fork may find it loaded.
+    import shutil
+    shutil.rmtree(folder)
     os._exit(0)
 # Outside of the loop, so that the fork ends as any interpreter does.
 os.close(asks)
@@ -184,12 +187,12 @@ class Server:
     """Forks with all of hookline, or with what one module of it loads."""
 
     def __init__(self, first):
-        self._folder = tempfile.TemporaryDirectory(prefix="hookline-forks-")
-        self._files = {name: Path(self._folder.name, name) for name in STREAMS}
-        self.loaded = Path(self._folder.name, "loaded")
+        folder = tempfile.mkdtemp(prefix="hookline-forks-")
+        self._files = {name: Path(folder, name) for name in STREAMS}
+        self.loaded = Path(folder, "loaded")
         asks, self._asks = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(asks), first],
+            [sys.executable, "-c", SERVER, str(asks), first, folder],
             env={name: os.environ[name] for name in os.environ if name not in ("PYTHONUNBUFFERED", *SIGNS)},
             pass_fds=[asks],
             stdout=subprocess.PIPE,
@@ -223,7 +226,6 @@ class Server:
         os.close(self._asks)
         self._process.wait()
         self._process.stdout.close()
-        self._folder.cleanup()
 
 
 @functools.cache

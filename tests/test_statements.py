@@ -87,7 +87,7 @@ def test_a_wrong_list_is_refused(tmp_path, row, said):
         statements(file)
 
 
-@pytest.mark.parametrize("workers", [["-n", "0"], ["-n", "1"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["--workers", "1"]], ids=["alone", "workers"])
 def test_an_unknown_statement_is_a_collection_error_that_names_test_and_id(guarded, workers):
     guarded.makepyfile(
         test_it="""
@@ -152,7 +152,7 @@ SKIPS = {
 }
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]], ids=["alone", "workers"])
 def test_a_skip_fails_the_session_in_ci_and_is_listed_with_its_reason(guarded, monkeypatch, workers):
     guarded.makepyfile(**SKIPS)
     monkeypatch.setenv("HOOKLINE_CI", "1")

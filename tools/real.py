@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 PYTEST = [sys.executable, "-m", "pytest", "-m"]
-TWO_CLUSTERS = () if os.environ.get("KUBECONFIG") else ("-n", "2", "--dist", "loadfile")
+TWO_CLUSTERS = () if os.environ.get("KUBECONFIG") else ("--workers", "2", "--whole-files")
 NOTHING = 5
 
 

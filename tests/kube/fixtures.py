@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def kubeconfig(worker_id: str) -> Generator[str]:
+def kubeconfig(worker: int | None) -> Generator[str]:
     """The cluster that is given, or one for each worker that goes with it. Without workers it stays for the next time."""
     if given := os.environ.get("KUBECONFIG"):
         yield given
@@ -29,14 +29,14 @@ def kubeconfig(worker_id: str) -> Generator[str]:
         pytest.skip(
             "no Kubernetes: set KUBECONFIG, or HOOKLINE_TEST_CLUSTER to a program that starts one with `up`"
         )
-    if worker_id not in ("master", "gw0"):
+    if worker:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         home = os.environ.get("HOOKLINE_KUBE_HOME") or f"{cache}/hookline-kube"
-        os.environ["HOOKLINE_KUBE_HOME"] = f"{home}-{worker_id}"
+        os.environ["HOOKLINE_KUBE_HOME"] = f"{home}-{worker}"
     done = subprocess.run([program, "up"], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, f"`{program} up` ended with {done.returncode}"
     yield done.stdout.strip()
-    if worker_id != "master":
+    if worker is not None:
         subprocess.run([program, "down"], check=True)
 
 
