@@ -1,4 +1,4 @@
-"""The claude-command protocol, both ways: JSON on stdin, JSON or an exit code as the answer.
+"""The protocol of Claude Code, Codex, Gemini CLI, Qwen Code and kagent, both ways: JSON on stdin, JSON or an exit code back.
 
 events    the 33 events of Claude Code, and those of Codex, Gemini CLI, Qwen Code and kagent
 tools     the tools of every client: their kinds, and the keys of their input

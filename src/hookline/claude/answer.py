@@ -1,4 +1,4 @@
-"""Hook side: an outcome in the format of the client that asked, and what that format cannot express."""
+"""Hook side: an outcome in the words of Claude Code, Codex, Gemini CLI, Qwen Code or kagent, and what they cannot express."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""An Agent of kagent's as values: its manifests, its hooks, and its plan for this machine.
+"""An Agent of kagent's as values: its manifests, its hooks (`claude/payload.py` writes their stdin), and its plan here.
 
 Objects and values that an agent refers to are found in the file or in the environment, or reported as missing. Nothing
 is started or fetched here.

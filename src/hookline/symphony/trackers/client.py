@@ -1,6 +1,6 @@
 """The HTTP client of trackers behind an API: one request, lists over several pages, and when to retry.
 
-A request that failed is not retried here: the service asks again at its next poll, at the earliest after
+A request that failed is not retried here: `symphony/service.py` asks again at its next poll, at the earliest after
 `TrackerError.retry_after`.
 """
 
