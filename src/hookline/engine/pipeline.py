@@ -90,7 +90,7 @@ class Pipeline:
                         continue
                     answer: Any = hook.handler(workflow, view)
                     kind = _type(answer)
-                    if kind is not _COROUTINE and hasattr(kind, "__await__"):
+                    if kind is not _COROUTINE and kind is not HookResult and hasattr(kind, "__await__"):
                         answer, kind = _awaited(answer), _COROUTINE
                     if kind is _COROUTINE:
                         # The first step by hand: most hooks answer in it, and need no limit.
