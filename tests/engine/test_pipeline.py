@@ -595,6 +595,25 @@ async def test_a_sync_hook_runs_in_a_thread_and_sees_the_callers_context():
     assert (await fired(python_hook(looks, [Point.TOOL_START]))).outcome.reason == "caller False"
 
 
+async def test_the_result_of_an_inline_hook_is_taken_without_a_look_at_its_class(monkeypatch):
+    """The class suggests what was meant by a name that it does not have, which takes longer than the hook."""
+    asked = []
+
+    def note(cls, name):
+        asked.append(name)
+        raise AttributeError(name)
+
+    monkeypatch.setattr(type(HookResult), "__getattr__", note)
+
+    @hook(inline=True)
+    def quick(ctx, hook_context):
+        return HookResult.continue_with(modified_payload={"x": 2})
+
+    outcome = (await fired(python_hook(quick, [Point.TOOL_START]))).outcome
+    assert outcome.payload == {"x": 2}
+    assert asked == []
+
+
 async def test_an_inline_hook_runs_on_the_loop():
     @hook(inline=True)
     def looks(ctx, hook_context):
