@@ -155,8 +155,7 @@ class ByHand:
         from hookline.sympozium.phases import AgentSeen, Seen
 
         spec = spec_of(frozen_of(run_of(name, self.namespace, self.image), None))
-        owner = objects.RunOwner(name=name, namespace=self.namespace, uid="nobody")
-        made = objects.RunObjects(owner, spec, self.settings)
+        made = objects.RunObjects(spec, "nobody", self.settings)
         seen = Seen(agent=AgentSeen(state=ContainerPhase.ENDED, exit_code=0))
         record, claim, agent = made.record({}), made.claim(), made.agent_job()
         after = made.post_job(seen, (0,), 1)
