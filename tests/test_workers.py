@@ -99,17 +99,32 @@ def test_what_a_session_has_is_ended_in_each_worker(project, tmp_path):
     assert len({worker for worker, _ in ended}) == len({folder for _, folder in ended}) == len(ended) > 0
 
 
-def test_the_first_failure_ends_all_workers_where_that_is_asked_for(project):
+def test_the_first_failure_ends_all_workers_with_their_fixtures_where_that_is_asked_for(project, tmp_path):
+    log = tmp_path / "log"
     project.makepyfile(
-        test_it="""
-        import pytest, time
+        test_it=f"""
+        import pathlib, pytest, time
+
+        started = pathlib.Path({str(log)!r} + ".started")
+
+        @pytest.fixture(scope="session")
+        def held():
+            yield
+            with open({str(log)!r}, "a") as log:
+                log.write("ended\\n")
+
+        def test_fails():
+            while not started.exists():
+                time.sleep(0.01)
+            assert False
 
         @pytest.mark.parametrize("number", range(40))
-        def test_each(number):
-            assert number
+        def test_each(held, number):
+            started.touch()
             time.sleep(60)
         """
     )
     result = project.runpytest_inprocess("--workers", "2", "-x")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
+    assert log.read_text() == "ended\n"

@@ -5,6 +5,8 @@ pytest-xdist has every worker import and collect all tests anew, a tenth of the 
 
 import itertools
 import multiprocessing
+import os
+import signal
 import warnings
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -17,6 +19,7 @@ Units = list[list[pytest.Item]]
 FORK = multiprocessing.get_context("fork")
 SHARE = 4
 """A worker takes this part of what would be its share of the rest, so that all are through at about the same time."""
+LONGEST_END = 60  # seconds; a cluster takes some to end
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,6 +104,10 @@ class Worker:
         return pytest.TestReport(nodeid, location, {}, "failed", told, "call")
 
     def end(self) -> None:
+        """End it as Ctrl-C does, so that its fixtures put away what they made; one that does not end is killed."""
+        if self._process.is_alive():
+            os.kill(self._process.pid or 0, signal.SIGINT)
+            self._process.join(LONGEST_END)
         self._process.kill()
         self._process.join()
         self.receives.close()
@@ -123,11 +130,14 @@ def _work(
     folders._basetemp = folders.mktemp(f"w{number}", numbered=False)
     items = _items(units, taken, workers)
     item = next(items, None)
-    while item is not None:
-        following = next(items, None)
-        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        item = following
-    sends.send(("done", None))
+    try:
+        while item is not None:
+            following = next(items, None)
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
+        sends.send(("done", None))
+    except KeyboardInterrupt:
+        session._setupstate.teardown_exact(None)
 
 
 def _items(units: Units, taken: Any, workers: int) -> Iterator[pytest.Item]:
