@@ -127,4 +127,5 @@ def test_the_first_failure_ends_all_workers_with_their_fixtures_where_that_is_as
     result = project.runpytest_inprocess("--workers", "2", "-x")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
-    assert log.read_text() == "ended\n"
+    # The worker that failed may have begun the next test meanwhile, with a fixture of its own.
+    assert set(log.read_text().split()) == {"ended"}
