@@ -67,12 +67,12 @@ class FileError(HooklineError):
         self.code = code or self.code
 
     @classmethod
-    def at(cls, source: str, message: str, *, code: str = "") -> FileError:
+    def at(cls, source: str, message: str, *, key: str | None = None, code: str = "") -> FileError:
         """The same for a place that is written as a text: a file, or `file:line`."""
         file, _, line = source.rpartition(":")
         if not line.isdigit():
-            return FileError(message, file=source, code=code)
-        return FileError(message, file=file, line=int(line), code=code)
+            return FileError(message, file=source, key=key, code=code)
+        return FileError(message, file=file, line=int(line), key=key, code=code)
 
 
 class RunEnded(HooklineError):
@@ -146,13 +146,18 @@ class ImageError(HooklineError):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss in letters of any size, else the list of what is known."""
-    import difflib  # only for a message; `hookline answer` must start quickly
-
     words = {each.lower(): each for each in known}
     low = word.lower()
-    near = difflib.get_close_matches(low, words, n=1, cutoff=0.7)
-    near = near or [each for each in words if len(word) > 2 and each.startswith(low)]
-    return f"; did you mean {words[near[0]]}?" if near else f"; known: {', '.join(words.values())}"
+    begun = (each for each in words if len(word) > 2 and each.startswith(low))
+    near = nearest(low, words, 0.7) or next(begun, None)
+    return f"; did you mean {words[near]}?" if near else f"; known: {', '.join(words.values())}"
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that is most like this one; None if none is, where `cutoff` is 1 for the very same word."""
+    import difflib  # only for a message; `hookline answer` must start quickly
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
 def refuse_unknown(called: str, unknown: Iterable[str], function: Callable[..., object]) -> None:

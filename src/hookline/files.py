@@ -90,10 +90,7 @@ class StandardOutput:
         self.fault = ""
 
     def take(self) -> None:
-        closed = [fd for fd in range(3) if not _is_open(fd)]
-        for _ in closed:
-            # Else the next file that is opened would be taken for it, and be printed into.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        closed = fill_standard_files()
         sys.stdin = _stream(sys.stdin, 0, "r")
         sys.stdout = _stream(sys.stdout, 1, "w")
         sys.stderr = _stream(sys.stderr, 2, "w")
@@ -123,6 +120,16 @@ class StandardOutput:
 
 
 output = StandardOutput()
+
+
+def fill_standard_files() -> list[int]:
+    """Open those of the first three files that our parent closed, and return them.
+
+    Else the next file that is opened would be taken for one of them, and be printed into."""
+    closed = [fd for fd in range(3) if not _is_open(fd)]
+    for _ in closed:
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    return closed
 
 
 def _is_open(fd: int) -> bool:
@@ -196,23 +203,25 @@ def open_file(path: Path, dir_fd: int | None = None) -> int:
 
 
 @contextmanager
-def folder_below(top: Path, names: tuple[str, ...]) -> Generator[int]:
-    """The folder with these names below `top`, opened one by one, so that no link on the way leads out."""
+def _folder_of(name: str, top: Path) -> Generator[tuple[int, str]]:
+    """The folder of a file below `top`, and the file's name in it.
+
+    The folders are opened one by one, so that no link on the way leads out."""
+    *above, last = name.split("/")
     fd = open_folder(top)
     try:
-        for name in names:
-            inner = open_folder(name, fd)
+        for each in above:
+            inner = open_folder(each, fd)
             os.close(fd)
             fd = inner
-        yield fd
+        yield fd, last
     finally:
         os.close(fd)
 
 
 def read_below(top: Path, name: str, most: int) -> bytes:
     """A file below a folder that others write into: at most `most` bytes; OSError if it is no regular file."""
-    *above, last = name.split("/")
-    with folder_below(top, tuple(above)) as folder, _closing(open_file(last, folder)) as fd:
+    with _folder_of(name, top) as (folder, last), _closing(open_file(last, folder)) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", name)
         with open(fd, "rb", closefd=False) as file:
@@ -221,8 +230,7 @@ def read_below(top: Path, name: str, most: int) -> bytes:
 
 def unlink_below(top: Path, name: str) -> None:
     """Remove a file below a folder that others write into; OSError if it is a folder or not there."""
-    *above, last = name.split("/")
-    with folder_below(top, tuple(above)) as folder:
+    with _folder_of(name, top) as (folder, last):
         os.unlink(last, dir_fd=folder)
 
 

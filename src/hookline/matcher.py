@@ -36,6 +36,13 @@ def pattern(text: str) -> Callable[[str], bool]:
     return cache(_asking(text, "fullmatch", "match "))
 
 
+def searched(text: str) -> str:
+    """The pattern for whole names that contain what this one fits; UsageError if it is not a valid one."""
+    # By itself first, so that the error shows the pattern as it was written.
+    pattern(text)
+    return f"(?s:.*)(?:{text})(?s:.*)"
+
+
 def search(text: str) -> Callable[[str], bool]:
     """True if the pattern is found anywhere in the text; TimeoutError if that takes too long."""
     return _asking(text, "search")

@@ -28,24 +28,22 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class LinedDict(dict[str, Any]):
-    """A mapping. `line` is where it begins; `lines` has the line of each key."""
+    """A mapping. `lines` has the line of each key."""
 
-    __slots__ = ("line", "lines")
+    __slots__ = ("lines",)
 
-    def __init__(self, line: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.line = line
         self.lines: dict[str, int] = {}
 
 
 class LinedList(list[Any]):
-    """A list. `line` is where it begins; `lines` has the line of each item."""
+    """A list. `lines` has the line of each item."""
 
-    __slots__ = ("line", "lines")
+    __slots__ = ("lines",)
 
-    def __init__(self, line: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.line = line
         self.lines: list[int] = []
 
 
@@ -84,7 +82,7 @@ def read(file: str | PathLike[str]) -> Document:
     return load(text_of(file), file)
 
 
-def load(text: str | bytes, file: str | PathLike[str]) -> Document:
+def load(text: str, file: str | PathLike[str]) -> Document:
     """The one document of a text; a second one is refused, unless there is nothing in it."""
     found = [document for document in load_all(text, file) if document.value is not None]
     if len(found) > 1:
@@ -94,9 +92,9 @@ def load(text: str | bytes, file: str | PathLike[str]) -> Document:
     return found[0] if found else Document(None, str(file))
 
 
-def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
+def load_all(text: str, file: str | PathLike[str]) -> list[Document]:
     """Every document of a text; none where there is nothing but comments."""
-    known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
+    known = text.removeprefix("\ufeff")
     _refuse_unprintable(known, file)
     if str(file).endswith(".json"):
         known = _checked_json(known, file)
@@ -104,17 +102,13 @@ def load_all(text: str | bytes, file: str | PathLike[str]) -> list[Document]:
 
 
 def front_matter(
-    text: str | bytes,
-    file: str | PathLike[str],
-    *,
-    unclosed: Callable[[FileError], None] | None = None,
+    text: str, file: str | PathLike[str], *, unclosed: Callable[[FileError], None] | None = None
 ) -> FrontMatter:
     """The YAML between a first line `---` and the next one, and what follows it; without them all is body.
 
     If the closing line is missing, an error is raised, or passed to `unclosed`: then all of the file is front matter.
     """
-    known = _decoded(text, file) if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    known = _NEWLINE.sub("\n", known)
+    known = _NEWLINE.sub("\n", text.removeprefix("\ufeff"))
     first, *rest = known.split("\n")
     if first.rstrip() != "---":
         return FrontMatter(Document(None, str(file)), known, 1)
@@ -145,13 +139,11 @@ def file_and_name(target: str) -> tuple[Path, str]:
     return (Path(target), "") if whole else (Path(place), name)
 
 
-def text_of(file: str | PathLike[str]) -> str:
-    """A user's text file: UTF-8, with or without a byte order mark, not too big."""
-    return _decoded(content_of(file), file)
+def text_of(file: str | PathLike[str], called: str = "a file of hooks") -> str:
+    """A user's text file: UTF-8, with or without a byte order mark, not too big.
 
-
-def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> bytes:
-    """The bytes of a user's file, not too many. If it cannot be opened, the error has its cause."""
+    If it cannot be opened, the error has its cause.
+    """
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
@@ -161,7 +153,7 @@ def content_of(file: str | PathLike[str], called: str = "a file of hooks") -> by
         raise FileError(f"cannot be read: {getattr(exc, 'strerror', None) or exc}", file=file) from exc
     if len(content) > MAX_BYTES:
         raise FileError(f"is larger than {MAX_BYTES // 1_000_000} MB; this is not {called}", file=file)
-    return content
+    return _decoded(content, file)
 
 
 def line_of(document: Document, trail: Trail = ()) -> int:
@@ -240,7 +232,7 @@ class _Reader:
 
     def _sequence(self, event: Any) -> LinedList:
         self._collection(event, _SEQ)
-        found = LinedList(_line(event))
+        found = LinedList()
         for item in self._until("SequenceEndEvent"):
             self._trail.append(len(found))
             found.lines.append(_line(item))
@@ -250,7 +242,7 @@ class _Reader:
 
     def _mapping(self, event: Any) -> LinedDict:
         self._collection(event, _MAP)
-        found = LinedDict(_line(event))
+        found = LinedDict()
         merged: list[LinedDict] = []
         for item in self._until("MappingEndEvent"):
             key, line = self._key(item), _line(item)

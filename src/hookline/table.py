@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 from hookline.errors import FileError, meant
@@ -291,6 +292,10 @@ class Table(NamedTuple):
                 for name, key in self.keys.items()
             },
         }
+
+
+open_table = partial(Table, unknown=refuse_slips)
+"""A table of a format whose newer versions may have more keys: of unknown ones only slips are problems."""
 
 
 class InMapping:

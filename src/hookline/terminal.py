@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
@@ -55,6 +54,8 @@ class Console:
 
     @property
     def width(self) -> int:
+        import shutil  # slow to load, and few commands fit lines to the terminal
+
         return shutil.get_terminal_size().columns
 
     def print(self, text: object = "", *, style: str = "", end: str = "\n") -> None:
@@ -257,101 +258,96 @@ def approver_of(word: str, journal: Journal, mask: Mask, agent: str | None) -> A
         )
         return None
     if word == "terminal":
-        return TerminalApprover(journal, mask)
+        return partial(_ask_here, journal, mask)
     if word == "journal":
-        return JournalApprover(journal)
+        return partial(_ask_elsewhere, journal)
     if word == "refuse":
         return None
     raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
 
 
-class JournalApprover:
+async def _ask_elsewhere(journal: Journal, question: Question) -> Verdict:
     """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    async def __call__(self, question: Question) -> Verdict:
-        reasons = "; ".join(f"{reason.text} [{reason.hook}]" for reason in question.reasons)
-        warn(f"waiting for a person: {reasons or question.point}")
-        warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
-        return await self.answered(question)
-
-    async def answered(self, question: Question) -> Verdict:
-        import asyncio
-
-        while True:
-            found = self._journal.question(question.id)
-            if found is not None and found.verdict is not None:
-                return found.verdict
-            await asyncio.sleep(POLL)
+    reasons = "; ".join(f"{reason.text} [{reason.hook}]" for reason in question.reasons)
+    warn(f"waiting for a person: {reasons or question.point}")
+    warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
+    return await _answered(journal, question)
 
 
-class TerminalApprover:
+async def _answered(journal: Journal, question: Question) -> Verdict:
+    import asyncio
+
+    while True:
+        found = journal.question(question.id)
+        if found is not None and found.verdict is not None:
+            return found.verdict
+        await asyncio.sleep(POLL)
+
+
+async def _ask_here(journal: Journal, mask: Mask, question: Question) -> Verdict:
     """Asks at the terminal; an answer from another terminal counts as well, whichever comes first."""
+    import asyncio
 
-    def __init__(self, journal: Journal, mask: Mask) -> None:
-        self._elsewhere = JournalApprover(journal)
-        self._mask = mask
+    tool = f" ({question.tool})" if question.tool else ""
+    err.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
+    for reason in question.reasons:
+        err.print(f"  {reason.hook}: {reason.text}")
+    err.print(f"  {mask.json(question.value)}")
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[Verdict] = loop.create_future()
+    threading.Thread(target=_prompt, args=(loop, typed), daemon=True).start()
+    elsewhere = asyncio.ensure_future(_answered(journal, question))
+    try:
+        await asyncio.wait({typed, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
+        return typed.result() if typed.done() else elsewhere.result()
+    finally:
+        elsewhere.cancel()
 
-    async def __call__(self, question: Question) -> Verdict:
-        import asyncio
 
-        tool = f" ({question.tool})" if question.tool else ""
-        err.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
-        for reason in question.reasons:
-            err.print(f"  {reason.hook}: {reason.text}")
-        err.print(f"  {self._mask.json(question.value)}")
-        loop = asyncio.get_running_loop()
-        typed: asyncio.Future[Verdict] = loop.create_future()
-        threading.Thread(target=self._prompt, args=(loop, typed), daemon=True).start()
-        elsewhere = asyncio.ensure_future(self._elsewhere.answered(question))
+def _prompt(loop: asyncio.AbstractEventLoop, typed: asyncio.Future[Verdict]) -> None:
+    verdict = None
+    while verdict is None:
+        verdict = _asked()
+
+    def settle(word: Verdict = verdict) -> None:
+        if not typed.done():
+            typed.set_result(word)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        pass  # the run is over
+
+
+def _asked() -> Verdict | None:
+    import getpass
+
+    by = getpass.getuser()
+    try:
+        word = _line("approve, reject or rewrite? [a/r/w] ").strip().lower()
+    except EOFError:
+        return Verdict(VerdictKind.REJECT, "the terminal was closed", by=by)
+    if word in ("a", "approve", "y", "yes"):
+        return Verdict(VerdictKind.APPROVE, by=by)
+    if word in ("r", "reject", "n", "no"):
+        return Verdict(VerdictKind.REJECT, _line("why? ").strip(), by=by)
+    if word in ("w", "rewrite"):
+        text = _line("the new value, as JSON or plain text: ")
         try:
-            await asyncio.wait({typed, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
-            return typed.result() if typed.done() else elsewhere.result()
-        finally:
-            elsewhere.cancel()
+            return Verdict(VerdictKind.REWRITE, value=value_of(text), by=by)
+        except UsageError as exc:
+            warn(str(exc))
+            return None
+    warn("a, r or w")
+    return None
 
-    def _prompt(self, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[Verdict]) -> None:
-        verdict = None
-        while verdict is None:
-            verdict = self._asked()
 
-        def settle(word: Verdict = verdict) -> None:
-            if not typed.done():
-                typed.set_result(word)
-
-        try:
-            loop.call_soon_threadsafe(settle)
-        except RuntimeError:
-            pass  # the run is over
-
-    def _asked(self) -> Verdict | None:
-        by = getpass.getuser()
-        try:
-            word = self._line("approve, reject or rewrite? [a/r/w] ").strip().lower()
-        except EOFError:
-            return Verdict(VerdictKind.REJECT, "the terminal was closed", by=by)
-        if word in ("a", "approve", "y", "yes"):
-            return Verdict(VerdictKind.APPROVE, by=by)
-        if word in ("r", "reject", "n", "no"):
-            return Verdict(VerdictKind.REJECT, self._line("why? ").strip(), by=by)
-        if word in ("w", "rewrite"):
-            text = self._line("the new value, as JSON or plain text: ")
-            try:
-                return Verdict(VerdictKind.REWRITE, value=value_of(text), by=by)
-            except UsageError as exc:
-                warn(str(exc))
-                return None
-        warn("a, r or w")
-        return None
-
-    def _line(self, prompt: str) -> str:
-        err.print(prompt, end="")
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.rstrip("\n")
+def _line(prompt: str) -> str:
+    err.print(prompt, end="")
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
 
 
 def interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:

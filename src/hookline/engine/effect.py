@@ -7,7 +7,7 @@ from hookline.engine.hook import Hook, Mode, OnError, settled_on_error
 from hookline.engine.plain import strictly_plain
 from hookline.engine.point import HookAction, Point
 from hookline.engine.result import CONTINUE, WITHHELD, HookResult, fault, merged
-from hookline.errors import HookBroke, UsageError
+from hookline.errors import HookBroke, UsageError, meant
 
 _OURS = __file__.removesuffix("engine/effect.py")
 _GROUP: type[BaseException] = BaseExceptionGroup
@@ -120,6 +120,9 @@ def _raised(exc: BaseException) -> str:
         text = str(exc)
     except Exception:
         text = ""
+    if isinstance(exc, AttributeError) and exc.obj is HookResult and exc.name:
+        known = [word for word in vars(HookResult) if not word.startswith("_")]
+        text = f"HookResult has no {exc.name!r}{meant(exc.name, known)}"
     inner: tuple[BaseException, ...] = getattr(exc, "exceptions", ()) if isinstance(exc, _GROUP) else ()
     if inner:
         text = f"{text}: {'; '.join(_raised(each) for each in inner[:3])}"

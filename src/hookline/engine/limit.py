@@ -1,4 +1,4 @@
-"""Waits for a hook under its time limit, so that it cannot hold up its caller.
+"""Waits for a hook under its limit, `Hook.timeout`, if the handler does not keep it itself, so that it cannot hold up its caller.
 
 Most hooks answer without waiting, and a timer costs more than they do; so `fire` takes the first step itself and comes
 here only if a hook really waits. The hook stays in the caller's own task, because what it began there (a timeout, a task

@@ -29,7 +29,9 @@ _COROUTINE: Any = CoroutineType
 _new = HookContext.__new__
 _type: Any = type
 
-_INSIDE: ContextVar[_Walk | None] = ContextVar("hookline_inside", default=None)
+_Mark = tuple["_Mark | None"]
+"""The mark of a walk, known by its identity. It holds the mark of the walk whose hook fires this one."""
+_INSIDE: ContextVar[_Mark | None] = ContextVar("hookline_inside", default=None)
 """The innermost current walk. Timers and tasks that a hook starts have a copy of it, and are recognised by it."""
 
 
@@ -71,17 +73,19 @@ class Pipeline:
             return Outcome(_GO_ON, given.payload, given.output)
         recorder = self.recorder if self.recorder.on else None
         workflow, outer = facts.workflow, _INSIDE.get()
-        walk = _Walk(given, recorder, len(standing), outer)
-        _INSIDE.set(walk)
+        last = self._last.get(facts.point) if self._last else None
+        mark: _Mark = (outer,)
+        # Most hooks only continue, and then there is nothing to add up.
+        walk = _Walk(given, recorder, len(standing), mark) if recorder is not None or last else None
+        _INSIDE.set(mark)
         try:
-            last = self._last.get(facts.point) if self._last else None
-            for hook in chain(standing, walk.called_again(last)) if last else standing:
+            for hook in chain(standing, walk.called_again(last)) if walk and last else standing:
                 # As `HookContext.of` does, which is a call more for every hook.
                 view = _new(HookContext)
                 view._given = given  # pyright: ignore[reportPrivateUsage]
                 view.untouched = True
                 waiting = None
-                if recorder is not None:
+                if walk is not None:
                     walk.begin()
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
@@ -103,9 +107,11 @@ class Pipeline:
                 except BaseException as exc:
                     answer = exc
                 if answer is CONTINUE and view.untouched:
-                    if recorder is not None:
+                    if walk is not None:
                         walk.note(hook, NOTHING)
                     continue
+                if walk is None:
+                    walk = _Walk(given, None, 0, mark)
                 if waiting is not None:
                     answer = await walk.waited_for(hook, *waiting)
                 if walk.takes(hook, effect_of(hook, view, answer)):
@@ -113,7 +119,7 @@ class Pipeline:
                 given = walk.given
         finally:
             _INSIDE.set(outer)
-        if walk.complete and not walk.answers and not walk.changed:
+        if walk is None or (walk.complete and not walk.answers and not walk.changed):
             return Outcome(_GO_ON, given.payload, given.output)
         return walk.outcome()
 
@@ -147,33 +153,20 @@ def _warn_once(hook: str, point: str, note: str) -> None:
 class _Walk:
     """One walk over the hooks of a point: the values for the next hook, the answers so far, and the record of both."""
 
-    __slots__ = (
-        "_left",
-        "_recorder",
-        "_started",
-        "_told",
-        "answers",
-        "changed",
-        "changed_below",
-        "complete",
-        "given",
-        "outer",
-    )
+    answers: tuple[tuple[str, HookResult], ...] = ()
+    changed = False
+    changed_below = False
+    """True if a hook without the last word changed the value."""
+    complete = True
+    """True if the recorded calls are complete without an outcome."""
+    _started = 0.0
+    _told = False
 
-    def __init__(self, given: Given, recorder: Recorder | None, hooks: int, outer: _Walk | None) -> None:
+    def __init__(self, given: Given, recorder: Recorder | None, hooks: int, mark: _Mark) -> None:
         self.given = given
-        self.outer = outer
-        """The walk at another point, if one of its hooks fires this one."""
-        self.answers: tuple[tuple[str, HookResult], ...] = ()
-        self.changed = False
-        self.changed_below = False
-        """True if a hook without the last word changed the value."""
-        self.complete = True
-        """True if the recorded calls are complete without an outcome."""
+        self._mark = mark
         self._recorder = recorder
         self._left = hooks
-        self._started = 0.0
-        self._told = False
 
     async def waited_for(self, hook: Hook, coroutine: Coroutine[Any, Any, Any], pending: Any) -> Any:
         """The answer of a hook whose coroutine waits for something."""
@@ -191,10 +184,10 @@ class _Walk:
 
     def holds(self, context: Context) -> bool:
         """True if a hook of this walk has started what runs in this context."""
-        walk = context.get(_INSIDE)
-        while walk is not None and walk is not self:
-            walk = walk.outer
-        return walk is not None
+        mark = context.get(_INSIDE)
+        while mark is not None and mark is not self._mark:
+            (mark,) = mark
+        return mark is not None
 
     def takes(self, hook: Hook, effect: Effect) -> bool:
         """Apply the effect of an answer; True if it ends the walk."""

@@ -8,7 +8,7 @@ that were kept in a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +17,8 @@ from hookline.errors import HookBroke
 if TYPE_CHECKING:
     from datetime import datetime
 
+DEEPEST = 100
+"""The levels to which JSON that others wrote may be nested."""
 _ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
 _type: Any = type
 
@@ -49,6 +51,22 @@ def finite(value: Any, instead: Callable[[float], Any]) -> Any:
     if isinstance(value, list):
         return [finite(item, instead) for item in cast("list[Any]", value)]
     return value
+
+
+def singles(value: Any) -> Iterator[Any]:
+    """All of a plain value but its dicts and lists, the keys included; RecursionError if it is nested too deep."""
+    waiting: list[tuple[Any, int]] = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise RecursionError
+        if isinstance(item, dict):
+            members = cast("dict[str, Any]", item)
+            waiting += [(inner, depth + 1) for pair in members.items() for inner in pair]
+        elif isinstance(item, list):
+            waiting += [(inner, depth + 1) for inner in cast("list[Any]", item)]
+        else:
+            yield item
 
 
 def strictly_plain(value: Any, name: str) -> Any:
@@ -114,6 +132,15 @@ def inner(value: Any, *keys: str) -> Any:
     return value
 
 
+def json_or_none(content: bytes | str) -> dict[str, Any] | None:
+    """The object that a JSON text is; None if it is none."""
+    try:
+        value: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
 def opened(value: Any, again: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
     """A value that JSON does not know, opened by one layer: `again` gets its content, `other` what has none."""
     if isinstance(value, Enum):
@@ -162,6 +189,12 @@ def _refused(value: Any, name: str) -> Any:
         " booleans, None, dataclasses or pydantic models",
         kind="bad_answer",
     )
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, at most so many bytes of UTF-8, never half a character; no variable can hold a NUL."""
+    known = text.replace("\0", "").encode("utf-8", "replace")
+    return known[:most].decode("utf-8", "ignore")
 
 
 def utc_text(moment: datetime, *, timespec: str = "seconds") -> str:

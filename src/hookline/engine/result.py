@@ -36,16 +36,8 @@ def _text(name: str, value: Any) -> str | None:
     raise UsageError(f"{name} must be a string, not {type(value).__name__}")
 
 
-class _Suggesting(type):
-    """A class that names the function that was probably meant."""
-
-    def __getattr__(cls, name: str) -> Any:
-        known = [] if name.startswith("_") else [word for word in vars(cls) if not word.startswith("_")]
-        raise AttributeError(f"{cls.__name__} has no {name!r}{meant(name, known) if known else ''}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookResult(metaclass=_Suggesting):
+class HookResult:
     """One hook's answer. Made by the functions below; `HookResult()` is `continue_with()`."""
 
     action: HookAction = HookAction.CONTINUE

@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookline.guards.hookline import protect_hookline
-    from hookline.guards.pushes import no_force_push, no_force_push_unless
-    from hookline.guards.redact import mask_secrets, redact_emails, redact_phones
-    from hookline.guards.writes import no_writes_outside, no_writes_outside_of
-
-__all__ = [
-    "mask_secrets",
-    "no_force_push",
-    "no_force_push_unless",
-    "no_writes_outside",
-    "no_writes_outside_of",
-    "protect_hookline",
-    "redact_emails",
-    "redact_phones",
-]
+    from hookline.guards.hookline import protect_hookline as protect_hookline
+    from hookline.guards.pushes import no_force_push as no_force_push
+    from hookline.guards.pushes import no_force_push_unless as no_force_push_unless
+    from hookline.guards.redact import mask_secrets as mask_secrets
+    from hookline.guards.redact import redact_emails as redact_emails
+    from hookline.guards.redact import redact_phones as redact_phones
+    from hookline.guards.writes import no_writes_outside as no_writes_outside
+    from hookline.guards.writes import no_writes_outside_of as no_writes_outside_of
 
 # A module is loaded on first use: an answer needs one guard, and must start quickly.
 _WHERE = {
@@ -28,6 +21,8 @@ _WHERE = {
     **dict.fromkeys(("no_writes_outside", "no_writes_outside_of"), "hookline.guards.writes"),
     **dict.fromkeys(("mask_secrets", "redact_emails", "redact_phones"), "hookline.guards.redact"),
 }
+
+__all__ = sorted(_WHERE)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

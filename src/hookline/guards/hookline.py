@@ -10,14 +10,16 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, cast
+from pathlib import Path
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
+from hookline.engine.plain import inner, mapping
 from hookline.engine.result import CONTINUE, HookResult
+from hookline.engine.secret_shapes import lazy_pattern
 from hookline.files import is_code
 from hookline.guards.commands import SHELLS, StepBudget, TooMuch, Word, asked, names
 from hookline.guards.writes import (
@@ -34,7 +36,6 @@ from hookline.guards.writes import (
     written_paths,
 )
 from hookline.journal import default_path, xdg_folder
-from hookline.secret_names import lazy_pattern
 
 NOBODY_ASKED = ("bypassPermissions", "dontAsk", "auto")
 """The modes of Claude Code in which no person would see the question."""
@@ -51,8 +52,7 @@ def protect_hookline(ctx: WorkflowContext | None, hook_context: HookContext) -> 
     if reason is None:
         return CONTINUE
     told = f"protect hookline: {reason}; a person has to agree to that"
-    native: Any = hook_context.native
-    mode = cast("Mapping[str, Any]", native).get("permission_mode") if isinstance(native, dict) else None
+    mode = inner(hook_context.native, "permission_mode")
     return HookResult.block(told) if mode in NOBODY_ASKED else HookResult.ask(told)
 
 
@@ -113,7 +113,7 @@ class _Protected:
     @cached_property
     def there(self) -> list[str]:
         """The protected files of this folder, those above it and the user's, as far as they are there."""
-        tops = [*_above(os.path.join(self.base, "x")), os.path.expanduser("~")]
+        tops = [self.base, *Path(self.base).parents, os.path.expanduser("~")]
         places = [os.path.join(top, name) for top in tops for name in _IN_A_FOLDER]
         places += [os.path.join(self.folders[0], name) for name in ("journal.db", "trusted.json")]
         return [os.path.realpath(each) for each in (*places, *self.folders) if os.path.lexists(each)]
@@ -134,17 +134,11 @@ def _fit(file: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def _above(path: str) -> Iterator[str]:
-    while (folder := os.path.dirname(path)) != path:
-        yield folder
-        path = folder
-
-
 def _is_named(file: str) -> bool:
     """True for a script that a hook file in its folder, or above it, names: its approval covers that."""
     if not is_code(file):
         return False
-    for folder in _above(file):
+    for folder in Path(file).parents:
         try:
             with open(os.path.join(folder, "hookline.yaml"), encoding="utf-8", errors="replace") as opened:
                 text = opened.read(1_000_000)
@@ -164,7 +158,7 @@ _CHANGES = lazy_pattern(
 
 def _objections(hook_context: HookContext, protected: _Protected) -> Iterator[str]:
     payload, kind = hook_context.current_payload, hook_context.tool_kind
-    given: Mapping[str, Any] = cast("Mapping[str, Any]", payload) if isinstance(payload, Mapping) else {}
+    given = mapping(payload)
     if kind == "write" or (kind != "shell" and _CHANGES.search(hook_context.current_tool or "")):
         moves = re.search("move|rename", hook_context.current_tool or "")
         others = [value for value in given.values() if isinstance(value, str)] if moves else []

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
+from hookline.engine.plain import mapping
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.secret_shapes import lazy_pattern
 from hookline.guards.commands import (
@@ -79,7 +80,7 @@ def workspace_of(ctx: WorkflowContext | None) -> str:
 
 def folder_of(payload: Any, base: str) -> str:
     """The folder that a shell call names, else the base."""
-    given: Mapping[str, Any] = cast("Mapping[str, Any]", payload) if isinstance(payload, Mapping) else {}
+    given = mapping(payload)
     named = next((given[key] for key in FOLDERS if isinstance(given.get(key), str)), "")
     return os.path.join(base, os.path.expanduser(named))
 
