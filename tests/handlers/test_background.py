@@ -1,6 +1,7 @@
 """Hooks that nobody waits for, with real processes."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -8,7 +9,7 @@ from hookline.engine.context import HookContext
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
 from hookline.handlers.background import MOST, Background
-from hookline.handlers.process import process_handler
+from hookline.handlers.process import context_json, process_handler
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
 
@@ -28,7 +29,8 @@ def decode(ending, _context):
 
 
 def sh(script, runner):
-    return process_handler(["sh", "-c", script], runner, decode=decode, timeout=None)
+    argv = ["sh", "-c", script]
+    return process_handler(argv, runner, decode=decode, encode=context_json, env=os.environ, timeout=None)
 
 
 async def test_it_is_begun_and_not_waited_for(runner, tmp_path):

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import os
 import sys
 
 import pytest
 
-from hookline.claude.payload import command_of
+from hookline.claude.hooks import process_of
 from hookline.claude.settings import declared
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
@@ -14,7 +15,7 @@ from hookline.engine.pipeline import Pipeline
 from hookline.engine.point import Point
 from hookline.engine.result import HookAction, HookResult
 from hookline.errors import HookBroke
-from hookline.handlers.process import process_handler
+from hookline.handlers.process import context_json, process_handler
 from hookline.runners import Ending
 from hookline.runners import tags as tagged
 
@@ -31,8 +32,13 @@ def decode(ending: Ending, _context: HookContext) -> HookResult:
     return HookResult.continue_with(modified_payload=json.loads(ending.stdout.content))
 
 
+def run(argv: list[str], runner, **more):
+    usual = {"decode": decode, "encode": context_json, "env": os.environ, "timeout": 60.0}
+    return process_handler(argv, runner, **{**usual, **more})
+
+
 def sh(script: str, runner, **more):
-    return process_handler(["sh", "-c", script], runner, decode=decode, **more)
+    return run(["sh", "-c", script], runner, **more)
 
 
 def never(_ending: Ending, _context: HookContext) -> HookResult:
@@ -41,7 +47,7 @@ def never(_ending: Ending, _context: HookContext) -> HookResult:
 
 async def test_the_context_goes_in_and_what_comes_out_is_decoded(runner):
     code = "import json, sys; print(json.dumps({'was': json.load(sys.stdin)['current_payload']['command']}))"
-    handler = process_handler([sys.executable, "-c", code], runner, decode=decode)
+    handler = run([sys.executable, "-c", code], runner)
     assert (await handler(None, CONTEXT)).modified_payload == {"was": "ls"}
 
 
@@ -61,7 +67,7 @@ async def test_a_command_without_a_shell_finds_its_project_in_its_arguments(runn
     entry = {"type": "command", "command": "sh", "args": ["${CLAUDE_PROJECT_DIR}/a b.sh"]}
     settings = {"hooks": {"PreToolUse": [{"hooks": [entry]}]}}
     [found] = declared(json.dumps(settings), "settings.json").hooks
-    answer = await command_of(found, runner)(None, CONTEXT)
+    answer = await process_of(found, runner)(None, CONTEXT)
     assert (answer.action, answer.reason) == (HookAction.BLOCK, "from the project")
 
 
@@ -82,7 +88,7 @@ async def test_a_hook_gets_the_variables_and_its_folder(runner, tmp_path):
     ],
 )
 async def test_one_without_an_exit_code_of_its_own_broke_and_is_not_decoded(runner, argv, kind, said):
-    handler = process_handler(argv, runner, decode=never, timeout=0.1)
+    handler = run(argv, runner, decode=never, timeout=0.1)
     with pytest.raises(HookBroke) as told:
         await handler(None, CONTEXT)
     assert told.value.kind == kind
@@ -90,7 +96,7 @@ async def test_one_without_an_exit_code_of_its_own_broke_and_is_not_decoded(runn
 
 
 async def test_exit_2_because_the_script_is_missing_is_no_refusal(runner, tmp_path):
-    handler = process_handler(["python3", "guard.py"], runner, decode=decode, cwd=str(tmp_path))
+    handler = run(["python3", "guard.py"], runner, cwd=str(tmp_path))
     with pytest.raises(HookBroke, match=r"guard\.py.*no such file") as told:
         await handler(None, CONTEXT)
     assert told.value.kind == "not_started"

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from hookline.engine.context import HookContext
+from hookline.engine.hook import Handler
 from hookline.engine.result import HookResult
 from hookline.errors import HookBroke, UsageError
 from hookline.handlers.http import http_handler
+from hookline.handlers.process import context_json
 from hookline.runners import Ending
 
 CONTEXT = HookContext(workflow_id="w", point="tool.start", run_id="r1", current_payload={"command": "ls"})
@@ -94,15 +96,20 @@ def http(status: str, body: bytes = b"", *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def posting(url: str, **more) -> Handler:
+    usual = {"decode": decode, "encode": context_json, "headers": {}, "variables": (), "timeout": 60}
+    return http_handler(url, **{**usual, **more})
+
+
 async def told(url: str, **more) -> HookBroke:
     with pytest.raises(HookBroke) as error:
-        await http_handler(url, decode=decode, **{"timeout": 20, **more})(None, CONTEXT)
+        await posting(url, **{"timeout": 20, **more})(None, CONTEXT)
     return error.value
 
 
 async def test_the_context_is_posted_and_a_json_answer_decoded():
     with serving(http("200 OK", b'{"command": "ls -l"}')) as server:
-        answer = await http_handler(server.url + "/hook?a=1", decode=decode)(None, CONTEXT)
+        answer = await posting(server.url + "/hook?a=1")(None, CONTEXT)
     assert answer.modified_payload == {"command": "ls -l"}
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /hook?a=1 HTTP/1.1\r\n")
@@ -113,7 +120,7 @@ async def test_the_context_is_posted_and_a_json_answer_decoded():
 async def test_a_chunked_answer_is_an_answer():
     chunked = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     with serving(chunked) as server:
-        assert (await http_handler(server.url, decode=decode)(None, CONTEXT)).modified_payload == {}
+        assert (await posting(server.url)(None, CONTEXT)).modified_payload == {}
 
 
 NO_ANSWERS = {
@@ -162,7 +169,7 @@ async def test_a_redirect_within_the_host_posts_again():
         connection.sendall(http("200 OK", b'{"a": 1}') if request.startswith(b"POST /new ") else moved)
 
     with serving(answer) as server:
-        answer_given = await http_handler(server.url + "/old", decode=decode)(None, CONTEXT)
+        answer_given = await posting(server.url + "/old")(None, CONTEXT)
     assert answer_given.modified_payload == {"a": 1}
     bodies = {request.partition(b"\r\n\r\n")[2] for request in server.requests}
     assert len(server.requests) == 2
@@ -223,7 +230,7 @@ async def test_a_cancelled_call_closes_its_connection():
         hangs(connection, request)
 
     with serving(answer) as server:
-        calling = asyncio.ensure_future(http_handler(server.url, decode=decode)(None, CONTEXT))
+        calling = asyncio.ensure_future(posting(server.url)(None, CONTEXT))
         await begun.wait()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -245,7 +252,7 @@ async def test_headers_come_from_named_variables(monkeypatch):
     monkeypatch.setenv("OTHER", "o")
     headers = {"Authorization": "Bearer $TOKEN", "X-Two": "${TOKEN}-${OTHER}"}
     with serving(http("200 OK", b"{}")) as server:
-        handler = http_handler(server.url, decode=decode, headers=headers, variables=["TOKEN", "OTHER"])
+        handler = posting(server.url, headers=headers, variables=["TOKEN", "OTHER"])
         await handler(None, CONTEXT)
     assert b"\r\nAuthorization: Bearer t0p\r\n" in server.requests[0]
     assert b"\r\nX-Two: t0p-o\r\n" in server.requests[0]
@@ -278,4 +285,4 @@ async def test_a_variable_that_is_not_set_or_cannot_be_sent_is_told_without_its_
 )
 def test_a_wrong_declaration_is_told_at_once(url, headers, said):
     with pytest.raises(UsageError, match=said):
-        http_handler(url, decode=decode, headers=headers)
+        posting(url, headers=headers)

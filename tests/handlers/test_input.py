@@ -36,11 +36,6 @@ def test_the_facts_are_variables_and_what_is_not_known_is_not_set():
     assert bare.keys() == {"HOOKLINE_POINT", "HOOKLINE_RUN_ID", "HOOKLINE_ATTEMPT", "HOOKLINE_CWD"}
 
 
-def test_without_an_environment_ours_is_inherited(monkeypatch):
-    monkeypatch.setenv("SOME_NAME", "1")
-    assert environment(None, None, context(), None)["SOME_NAME"] == "1"
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [("a\0b", "ab"), ("\ud800x", "?x"), ("é" * 5000, "é" * 2048), ("\0", "")],

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,7 @@ async def test_many_at_once_each_have_their_own_answer(place):
 
 HOST = """
 import asyncio, sys
+from dataclasses import replace
 from pathlib import Path
 from tests.runners.places import RUNNERS, Place
 
@@ -274,11 +276,35 @@ async def test_it_has_a_tmp_of_its_own_that_holds_only_so_much(place, tmp_path):
     assert not os.path.exists("/tmp/big")
 
 
-async def test_no_file_that_it_writes_holds_more_than_it_may(place):
-    script = "(while echo 0123456789; do :; done) > $WORKSPACE/file; echo ended"
-    ending = await place.runner.run(place.sh(script, file_size=65536, timeout=120))
-    assert (ending.passed_limit, ending.stdout.text) == (False, "ended\n"), "nothing else ends it"
+@pytest.mark.parametrize("words", [(), ("env",)], ids=["shell", "program"])
+async def test_no_file_that_it_writes_holds_more_than_it_may(place, words):
+    script = "(while echo 0123456789; do :; done) > $WORKSPACE/file; echo ended $0 $1"
+    order = place.sh(script, file_size=65536, timeout=120)
+    ending = await place.runner.run(replace(order, argv=(*words, *order.argv, "name", "more")))
+    assert (ending.passed_limit, ending.stdout.text) == (False, "ended name more\n"), "nothing else ends it"
     assert (place.workspace / "file").stat().st_size >= 65536
+
+
+async def test_a_program_that_is_only_called_sh_keeps_to_the_limit_too(place):
+    if isolated(place):
+        return
+    own = place.workspace / "sh"
+    own.write_text("#!/bin/sh\nhead -c 300000 /dev/zero > $WORKSPACE/file\n")
+    own.chmod(0o755)
+    order = place.sh("true", file_size=65536)
+    path = f"{place.workspace}:{order.env['PATH']}"
+    await place.runner.run(replace(order, env={**order.env, "PATH": path}))
+    assert (place.workspace / "file").stat().st_size == 65536
+
+
+@pytest.mark.parametrize("script", ["", "# nothing", "\n\nfalse; exit 3", "exit 3", "if"])
+async def test_a_limit_on_files_changes_nothing_else_of_a_script(place, script):
+    free, held = [await place.runner.run(place.sh(script, file_size=size)) for size in (None, 1024 * 1024)]
+    assert (held.exit_code, held.stdout.text, held.stderr.text) == (
+        free.exit_code,
+        free.stdout.text,
+        free.stderr.text,
+    )
 
 
 async def test_it_cannot_write_outside_its_mounts(place):

@@ -12,7 +12,7 @@ import pytest
 
 from hookline.errors import UsageError
 from hookline.runners import Mount, Order, tags
-from hookline.runners.container import ContainerRunner, NoContainers, arguments, find_engine
+from hookline.runners.container import ContainerRunner, arguments, find_engine
 from tests.runners.places import IMAGE, Place, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,11 +25,6 @@ def test_without_an_engine_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="need podman or docker"):
         ContainerRunner()
-
-
-async def test_what_stands_for_a_missing_engine_starts_nothing_and_says_why():
-    ending = await NoContainers("there is none").run(Order(argv=("true",), image="x"))
-    assert ending.in_words() == "could not start: there is none"
 
 
 async def test_an_order_that_no_container_can_carry_out_could_not_start(tmp_path):

@@ -10,6 +10,7 @@ from hookline.hookfile.attach import attached
 from hookline.runners.container import ContainerRunner
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import EnclosedRunner
+from hookline.runners.process import ProcessRunner
 from hookline.runners.sandbox import SandboxRunner
 from tests.runners.places import IMAGE
 
@@ -45,6 +46,12 @@ async def test_without_an_engine_an_image_hook_breaks_and_never_runs_as_somethin
     assert told.stopped
     assert "could not start: containers need podman or docker" in told.reason
     assert not (tmp_path / "ran").exists()
+
+
+async def test_a_runner_that_can_have_no_containers_starts_no_image(tmp_path):
+    told = await outcome(file_of(tmp_path, f"image: {IMAGE}"), ProcessRunner())
+    assert told.stopped
+    assert "an image needs --on container, local or sandbox; this is ProcessRunner" in told.reason
 
 
 @pytest.mark.real

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import Handler
+from hookline.engine.hook import Handler, Hook, OnError
+from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.errors import HooklineError
 from hookline.runners import Runner
@@ -46,6 +48,18 @@ class Background:
             return CONTINUE
 
         return begin
+
+    def last_hook(self, file: Path) -> Hook:
+        """The hook that ends the calls of a file's hooks with the run."""
+        return Hook(
+            name=f"the end of async hooks ({file.name})",
+            points=frozenset({Point.RUN_END}),
+            handler=self.end,
+            kind="background",
+            timeout=None,
+            on_error=OnError.CONTINUE,
+            source=str(file),
+        )
 
     async def end(self, ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
         """At the end of a run: how each of its calls ended. What did not end well is told as well."""

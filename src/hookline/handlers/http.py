@@ -6,22 +6,21 @@ not used, and a redirect is followed only where it keeps the POST (307, 308) and
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from http.client import HTTPException, HTTPResponse
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from hookline import http_client
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
+from hookline.engine.hook import Handler
+from hookline.engine.plain import json_or_none
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
-from hookline.handlers.process import context_json
+from hookline.handlers.process import Decode, Encode
 from hookline.runners import OUTPUT_CAP, Ending, Output
 from hookline.tasks import StopToken
 
@@ -34,11 +33,11 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 def http_handler(
     url: str,
     *,
-    decode: Callable[[Ending, HookContext], HookResult],
-    encode: Callable[[HookContext], bytes] = context_json,
-    headers: Mapping[str, str] | None = None,
-    variables: Collection[str] = (),
-    timeout: float | None = DEFAULT_TIMEOUT,
+    decode: Decode,
+    encode: Encode,
+    headers: Mapping[str, str],
+    variables: Collection[str],
+    timeout: float | None,
 ) -> Handler:
     """A handler that posts to `url`; its hook is declared `limits_itself`.
 
@@ -46,12 +45,10 @@ def http_handler(
     `variables` names may be used. The answer is decoded as that of a command that exited with 0 would be.
     """
     target = _checked(url)
-    fields = dict(headers or {})
-    _check_headers(fields, variables)
+    _check_headers(headers, variables)
 
     async def handler(_ctx: WorkflowContext | None, hook_context: HookContext, /) -> HookResult:
-        sent = {"Accept": "application/json", "Content-Type": "application/json"}
-        sent |= _filled(fields)
+        sent = {"Accept": "application/json", "Content-Type": "application/json", **_filled(headers)}
         stop = StopToken()
         posted = partial(_posted, target, encode(hook_context), sent, timeout, stop)
         try:
@@ -110,11 +107,7 @@ def _json_body(response: HTTPResponse, target: SplitResult) -> bytes:
         raise _bad_answer(target, f"answered with more than {OUTPUT_CAP} bytes")
     if response.length:
         raise _bad_answer(target, "broke off in its answer")
-    try:
-        value: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    if json_or_none(body) is None:
         kind = response.getheader("Content-Type") or "no content type"
         raise _bad_answer(target, f"answered {response.status} ({kind}), and not with a JSON object")
     return body

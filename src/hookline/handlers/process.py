@@ -1,8 +1,8 @@
 """Hooks that are processes: commands, shell scripts and containers.
 
 The input of every hook outside this process is made here too: the `HOOKLINE_*` variables, and the context as JSON, for
-a process on stdin. Without a `decode`, exit code 0 continues, any other means that the hook broke, and the output is
-only shown; a `decode` reads more from the ending, such as a verdict in JSON.
+a process on stdin. A `decode` reads the result of a command from its ending, such as a verdict in JSON. Of an image
+only the exit code counts: 0 continues, any other means that the hook broke, and the output is only shown.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from hookline.engine.context import HookContext, WorkflowContext
-from hookline.engine.hook import DEFAULT_TIMEOUT, Handler
-from hookline.engine.plain import finite
+from hookline.engine.hook import Handler
+from hookline.engine.plain import cut, finite
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.errors import HookBroke
 from hookline.runners import Ending, Mount, Order, Runner
@@ -42,18 +42,17 @@ def process_handler(
     argv: Sequence[str],
     runner: Runner,
     *,
-    decode: Decode | None = None,
-    encode: Encode = context_json,
-    env: Mapping[str, str] | None = None,
+    decode: Decode,
+    encode: Encode,
+    env: Mapping[str, str],
+    timeout: float | None,
     cwd: str | None = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
     background_keep: bool = False,
     variables: Callable[[HookContext], Mapping[str, str]] | None = None,
 ) -> Handler:
     """A handler that runs `argv`. Its hook is declared `limits_itself`: waiting for a free slot is not its time.
 
-    `env` is the whole environment before the `HOOKLINE_*` variables, None for ours; `variables` are those of one call. Without `decode` the exit code
-    alone counts, and output and errors are one.
+    `env` is the whole environment before the `HOOKLINE_*` variables; `variables` are those of one call.
     """
     argv = tuple(argv)
 
@@ -65,10 +64,9 @@ def process_handler(
             env={**environment(env, ctx, hook_context, cwd), **own},
             stdin=encode(hook_context),
             timeout=timeout,
-            merge_stderr=decode is None,
             background_keep=background_keep,
         )
-        return await _answer(order, runner, decode or by_exit_code, hook_context)
+        return decode(await _exited(order, runner), hook_context)
 
     return handler
 
@@ -77,11 +75,11 @@ def container_handler(
     image: str,
     runner: Runner,
     *,
-    command: Sequence[str] = (),
-    args: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-    network: bool = False,
-    timeout: float | None = DEFAULT_TIMEOUT,
+    command: Sequence[str],
+    args: Sequence[str],
+    env: Mapping[str, str],
+    network: bool,
+    timeout: float | None,
 ) -> Handler:
     """A handler that runs an image. Its hook is declared `limits_itself`; its exit code alone counts.
 
@@ -96,27 +94,23 @@ def container_handler(
             cwd=WORKSPACE,
             mounts=(Mount(target=WORKSPACE, source=folder(None, ctx), variable="HOOKLINE_CWD"),),
             network=network,
-            env=environment(env or {}, ctx, hook_context, None),
+            env=environment(env, ctx, hook_context, None),
             stdin=context_json(hook_context),
             timeout=timeout,
             merge_stderr=True,
         )
-        return await _answer(order, runner, by_exit_code, hook_context)
+        ending = await _exited(order, runner)
+        if ending.exit_code != 0:
+            raise HookBroke(with_last_lines(ending.in_words(), ending), kind="exit")
+        return CONTINUE
 
     return handler
 
 
-def by_exit_code(ending: Ending, _context: HookContext) -> HookResult:
-    """Exit code 0 continues; any other means that the hook broke."""
-    if ending.exit_code != 0:
-        raise HookBroke(with_last_lines(ending.in_words(), ending), kind="exit")
-    return CONTINUE
-
-
 def environment(
-    env: Mapping[str, str] | None, ctx: WorkflowContext | None, hook_context: HookContext, cwd: str | None
+    env: Mapping[str, str], ctx: WorkflowContext | None, hook_context: HookContext, cwd: str | None
 ) -> dict[str, str]:
-    """The whole environment of a process: the given one (None: ours) and the facts that are known."""
+    """The whole environment of a process: the given one and the facts that are known."""
     facts = hook_context.facts
     known = {
         "HOOKLINE_POINT": facts.point,
@@ -130,11 +124,16 @@ def environment(
         "HOOKLINE_CWD": folder(cwd, ctx),
         "HOOKLINE_STATUS": facts.status,
     }
-    whole = dict(os.environ if env is None else env)
+    return with_variables(env, known)
+
+
+def with_variables(env: Mapping[str, str], known: Mapping[str, object]) -> dict[str, str]:
+    """An environment with these variables; one whose value is not known is left out, as it would be of another run."""
+    whole = dict(env)
     for name, value in known.items():
         whole.pop(name, None)
         if value is not None and value != "":
-            whole[name] = variable_text(f"{value}")
+            whole[name] = cut(f"{value}", _LONGEST)
     return whole
 
 
@@ -156,15 +155,10 @@ def with_last_lines(message: str, ending: Ending) -> str:
     return f"{message}: {lines}" if lines else message
 
 
-async def _answer(order: Order, runner: Runner, decode: Decode, hook_context: HookContext) -> HookResult:
+async def _exited(order: Order, runner: Runner) -> Ending:
+    """The ending of a process that exited by itself."""
     ending = await runner.run(order)
     trouble = broke(ending, order.timeout)
     if trouble is not None:
         raise trouble
-    return decode(ending, hook_context)
-
-
-def variable_text(value: str) -> str:
-    """A text as the value of a variable: without null bytes, and not too long."""
-    text = value.replace("\0", "").encode("utf-8", "replace")[:_LONGEST]
-    return text.decode("utf-8", "ignore")
+    return ending

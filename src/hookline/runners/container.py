@@ -169,21 +169,6 @@ class ContainerRunner:
         return self._local.spawn(_threads.call(containers.remove, name, timeout=None))
 
 
-class NoContainers:
-    """The runner for images if there is no engine: nothing starts, and the ending says why."""
-
-    capabilities = ContainerRunner.capabilities
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def run(self, order: Order) -> Ending:
-        return Ending(not_started=self._reason)
-
-    async def close(self) -> None:
-        return None
-
-
 def find_engine() -> tuple[str, ...]:
     """The path of podman, else of docker; UsageError if there is neither."""
     for name in ENGINES:

@@ -23,6 +23,7 @@ from hookline.runners.process import GRACE, Pipes, Process, ProcessRunner
 
 PATIENCE = 2.0
 """Seconds that a process with open pipes has to exit by itself once its input is closed."""
+_SHELL = "/bin/sh"
 _SWEEP = 0.25
 """Seconds between two searches for processes that finished hooks have left outside their group."""
 _threads = Threads()
@@ -272,11 +273,17 @@ def _limited(order: Order) -> Order:
     if order.file_size is None:
         return order
     program = os.path.join(order.cwd or "", order.argv[0]) if "/" in order.argv[0] else order.argv[0]
-    if shutil.which(program, path=order.env.get("PATH")) is None:
+    found = shutil.which(program, path=order.env.get("PATH"))
+    if found is None:
         return order  # it cannot start, and its own error says why
     # It fails only where the system's limit is lower already, and that one holds.
-    script = f'ulimit -f {-(-order.file_size // 512)} 2>/dev/null; exec "$@"'
-    return replace(order, argv=("/bin/sh", "-c", script, "sh", *order.argv))
+    limit = f"ulimit -f {-(-order.file_size // 512)} 2>/dev/null; "
+    # By its name too: one program may have many, as busybox has.
+    is_shell = os.path.basename(found) == "sh" and os.path.realpath(found) == os.path.realpath(_SHELL)
+    if is_shell and order.argv[1:2] == ("-c",) and order.argv[2:]:
+        # To start a shell for the limit alone takes as long as many a hook.
+        return replace(order, argv=(*order.argv[:2], limit + order.argv[2], *order.argv[3:]))
+    return replace(order, argv=(_SHELL, "-c", f'{limit}exec "$@"', "sh", *order.argv))
 
 
 class Piped(Pipes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
@@ -22,12 +22,8 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.sandbox import SandboxRunner, bubblewrap
 from hookline.source import SUFFIXES
 
-PLACES: Mapping[str, Capabilities] = {
-    "local": LocalRunner.capabilities,
-    "sandbox": SandboxRunner.capabilities,
-    "container": ContainerRunner.capabilities,
-}
-_ENCLOSED: Mapping[str, Callable[[], Runner]] = {"sandbox": SandboxRunner, "container": ContainerRunner}
+_RUNNERS = {"local": LocalRunner, "sandbox": SandboxRunner, "container": ContainerRunner}
+PLACES: Mapping[str, Capabilities] = {name: runner.capabilities for name, runner in _RUNNERS.items()}
 _PROCESSES = ("command", "shell")
 _OF_THE_USER = re.compile(r"HOME|TMPDIR|TMP|TEMP|OLDPWD|XDG_.*")
 _OF_THIS_MACHINE = re.compile(
@@ -62,7 +58,7 @@ class Place:
             if folder and not _holds_home(folder) and not _is_seen(folder, seen):
                 seen.append(Mount(target=folder, source=folder, read_only=True))
         return EnclosedRunner(
-            _ENCLOSED[self.on](),
+            _RUNNERS[self.on](),
             mounts=tuple(seen),
             each_of=each_of,
             hidden=str(default_path(os.environ).parent),

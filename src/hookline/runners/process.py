@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from hookline.engine.classes import replace
 from hookline.errors import UsageError
+from hookline.files import fill_standard_files
 from hookline.runners import CHUNK, Capabilities, Capture, Ending, Order, Output, tags
 from hookline.runners.child import (
     StandardFiles,
@@ -374,17 +375,10 @@ class ProcessRunner:
         if self._watcher is not None and not self._watcher.alive:
             self._dismiss_watcher()
         if self._watcher is None:
-            _fill_standard_files()
+            fill_standard_files()
             self._watcher = Watcher(tags.watcher_of(self.mark))
 
     def _dismiss_watcher(self) -> None:
         if self._watcher is not None:
             self._watcher.dismiss()
             self._watcher = None
-
-
-def _fill_standard_files() -> None:
-    """Open the first three files if our parent closed some, so that no pipe of ours takes their numbers."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass
-    os.close(fd)
