@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
 from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of, refuses
-from hookline.claude.input import event_named_in, read
-from hookline.claude.payload import command_of, context_of, shell_of, when_of
-from hookline.claude.scope import begun, ended, renamed
+from hookline.claude.hooks import process_of, when_of
+from hookline.claude.payload import context_of, event_named_in, payload_in
+from hookline.claude.scope import answered_elsewhere, begun, ended, renamed
 from hookline.claude.tools import kind_meant
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
@@ -41,7 +41,7 @@ from hookline.hookfile.importer import function_of, is_ready_guard
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
 from hookline.hookfile.trust import FILE, changes, refuse_distrusted
-from hookline.journal import open_journal, opened_journal
+from hookline.journal import open_journal
 
 if TYPE_CHECKING:
     from hookline.runners import Runner
@@ -85,13 +85,17 @@ def main(words: list[str]) -> int:
         import_module("_signal").alarm(asked.within)  # `signal` itself takes longer to load
     output.take()
     stdin = sys.stdin.buffer.read()
-    if asked.once and _answered_elsewhere(asked, stdin):
-        return 0
+    event = _event_in(stdin, asked)
+    if asked.once and event is not None:
+        # Where that cannot be told, it is asked again; whatever is wrong will be said there.
+        with suppress(OSError, HooklineError):
+            if answered_elsewhere(event.context.facts, event.name, event.caller, asked.files):
+                return 0
     # Where it cannot be noted, the journal, in the same folder, says why.
     with suppress(OSError):
         note_client(os.environ)
     try:
-        answer_and_exit = _short_way(asked, stdin) if usual else None
+        answer_and_exit = _short_way(asked, event) if usual and event is not None else None
     except Exception:
         # Nothing was decided or kept yet; what this is about is for the long way to say, and it will.
         answer_and_exit = None
@@ -150,15 +154,13 @@ def _options(words: list[str]) -> _Asked:
     return _Asked(**vars(parser.parse_args(words)))
 
 
-def _answered_elsewhere(asked: _Asked, stdin: bytes) -> bool:
-    from hookline.claude.once import answered_elsewhere
-
+def _event_in(stdin: bytes, asked: _Asked) -> ForeignEvent | None:
+    """The event on stdin; None if it cannot be read, which is for the long way to say."""
     try:
-        payload = read(stdin, asked.event, asked.caller)
-        event = _event(payload, str(payload.get("hook_event_name") or asked.event), asked.caller)
-        return answered_elsewhere(event.context.facts, event.name, asked.caller, asked.files)
-    except (OSError, HooklineError):
-        return False  # it is asked again; whatever is wrong will be said there
+        payload = payload_in(stdin, asked.event, asked.caller)
+        return _event(payload, str(payload.get("hook_event_name") or asked.event), asked.caller)
+    except Exception:
+        return None
 
 
 def _event(payload: Json, name: str, caller: str) -> ForeignEvent:
@@ -185,7 +187,7 @@ def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
     name = asked.event or event_named_in(stdin)
     facts: Facts | None = None
     try:
-        payload = read(stdin, name, asked.caller)
+        payload = payload_in(stdin, name, asked.caller)
         name = str(payload.get("hook_event_name") or name)
         event = _event(payload, name, asked.caller)
         facts = event.context.facts
@@ -235,20 +237,17 @@ def _loaded(file: Path, runner: "Runner") -> list[Hook]:
     return found.hooks
 
 
-def _short_way(asked: _Asked, stdin: bytes) -> Callable[[], None] | None:
+def _short_way(asked: _Asked, event: ForeignEvent) -> Callable[[], None] | None:
     """Asks the hooks of a compiled copy, answers and ends the process, once it is called; until then nothing has
     happened. None where only the long way can: there is no copy, or a hook is concerned and not all that fit are plain."""
-    payload = read(stdin, asked.event, asked.caller)
-    name = str(payload.get("hook_event_name") or asked.event)
-    if name not in CALLERS[asked.caller]:
+    if event.name not in CALLERS[event.caller]:
         return None
-    copies = [_rows(file) for file in _files(asked, payload)]
+    copies = [_rows(file) for file in _files(asked, event.payload)]
     if None in copies:
         return None
     rows = _each_once([row for copy in copies for row in copy or ()])
     if rows is None:
         return None
-    event = _event(payload, name, asked.caller)
     point = event.context.facts.point
     standing = [row for row in rows if point in row.points and row.mode != "off"]
     fitting = [row for row in standing if _fits(row, event.context.facts)]
@@ -304,21 +303,18 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
     said = answer(outcome, name, caller, given=payload)
     last = ended(start, facts, outcome, refused=said.refused) or renamed(start, facts, outcome)
     unknown = _unknown(event, hooks)
-    notes = [*(f"lost: {lost}" for lost in said.lost), *([unknown] if unknown else [])]
-    if unknown is not None:
-        said = said._replace(stderr=f"{said.stderr}hookline: {unknown}\n")
+    told = [unknown] if unknown is not None else []
     for hook in pipeline.at(facts.point) if facts.current_tool else ():
         kind = kind_meant(hook.match_text, caller)
         fits = hook.match is None or hook.match(facts)
         if kind is not None and facts.tool_kind in kind.split("|") and not fits:
             name_match = f"hook {hook.name}: match {hook.match_text!r} fits no tool of {caller}"
-            notes.append(f"{name_match}; match: kind:{kind} fits {facts.current_tool}")
-            said = said._replace(stderr=f"{said.stderr}hookline: {notes[-1]}\n")
-    for note in notes:
+            told.append(f"{name_match}; match: kind:{kind} fits {facts.current_tool}")
+    for note in (*(f"lost: {lost}" for lost in said.lost), *told):
         journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
     if last is not None:
         await journal.write(last)
-    return said
+    return said._replace(stderr="".join([said.stderr, *(f"hookline: {each}\n" for each in told)]))
 
 
 def _tell(said: CallerAnswer) -> int:
@@ -385,7 +381,7 @@ def _said(hooks: list[Hook], runner: "Runner | None", event: ForeignEvent) -> Ca
     try:
         try:
             # Not closed: what is in it is with the system, and to close it would write it to the disk.
-            return _done(_recorded(opened_journal(), hooks, event))
+            return _done(_recorded(open_journal(), hooks, event))
         finally:
             if runner is not None:
                 _done(runner.close())
@@ -415,7 +411,7 @@ def _runner(rows: Sequence[Row]) -> "Runner | None":
 def _live(row: Row, fits: bool, asked: bool, point: str, runner: "Runner | None") -> Hook:
     handler: Handler = _not_concerned
     if asked:
-        handler = _HANDLERS[row.kind](row, cast("Runner", runner))
+        handler = _function(row) if row.kind == "python" else process_of(row, cast("Runner", runner))
     return Hook(
         name=row.name,
         points=frozenset(row.points),
@@ -438,7 +434,7 @@ def _not_concerned(_ctx: WorkflowContext | None, _context: HookContext, /) -> Ho
     return CONTINUE
 
 
-def _function(row: Row, _runner: "Runner") -> Handler:
+def _function(row: Row) -> Handler:
     if not is_ready_guard(row.params):
         gc.enable()
     function = function_of(row)
@@ -461,10 +457,3 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Handler:
         return asyncio.run(in_time(answer, timeout))
 
     return handler
-
-
-_HANDLERS: Mapping[str, Callable[[Row, "Runner"], Handler]] = {
-    "command": command_of,
-    "shell": shell_of,
-    "python": _function,
-}

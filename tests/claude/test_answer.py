@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hookline.claude.answer import DEGRADED, answer, keeping_output, trouble
 from hookline.claude.events import CALLERS, FORMS, point_of
-from hookline.claude.payload import context_of, encode, native_of
+from hookline.claude.payload import context_of, native_of, stdin_of
 from hookline.claude.tools import TOOLS, kind_of, tool_named
 from hookline.claude.wire import decode
 from hookline.engine.point import Point
@@ -344,7 +344,7 @@ def test_what_other_callers_send_is_understood_and_kept_word_for_word(as_, paylo
 
 def test_a_hook_for_claude_code_is_sent_claude_codes_words_whoever_called():
     context = context_of(FOREIGN[0][1], as_="gemini")
-    sent = json.loads(encode(context))
+    sent = json.loads(stdin_of(context))
     assert sent["hook_event_name"] == "PreToolUse"
     assert sent["tool_input"] == {"command": "ls"}
     assert sent["cwd"] == "/p"

@@ -2,7 +2,7 @@
 
 import pytest
 
-SLOW = {"asyncio", "subprocess", "difflib", "ssl", "httpx", "pydantic", "rich"}
+SLOW = {"asyncio", "subprocess", "difflib", "ssl", "httpx", "pydantic", "rich", "tomllib"}
 FILE = """
 version: 1
 hooks:
@@ -16,7 +16,7 @@ hooks:
     [
         (["--help"], {"yaml", "argparse", "dataclasses"}),
         (["runs"], {"yaml", "textwrap"}),
-        (["check", "hookline.yaml"], {"textwrap", "sqlite3"}),
+        (["check", "hookline.yaml"], {"textwrap", "sqlite3", "getpass"}),
     ],
 )
 def test_a_command_loads_nothing_slow(hookline, words, more):

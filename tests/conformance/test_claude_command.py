@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hookline.claude.answer import CallerAnswer, answer
 from hookline.claude.events import CALLERS, EVENTS, event_of, point_of
-from hookline.claude.input import read
+from hookline.claude.hooks import argv_of, process_of
 from hookline.claude.matchers import applies, selector, whole_pattern
-from hookline.claude.payload import command_of, context_of, encode, filled, native_of
+from hookline.claude.payload import context_of, native_of, payload_in, stdin_of
 from hookline.claude.settings import declared, once
 from hookline.claude.wire import TEXT_LIMIT, decode
 from hookline.engine.context import Facts, HookContext
@@ -80,7 +80,7 @@ def test_every_fixture_decodes_and_encodes_back_unchanged(name):
     payload = FIXTURES[name]
     context = context_of(payload)
     assert native_of(context) == payload
-    line = encode(context)
+    line = stdin_of(context)
     assert json.loads(line) == payload
     assert list(json.loads(line)) == list(payload)
 
@@ -89,10 +89,10 @@ def test_every_fixture_decodes_and_encodes_back_unchanged(name):
 @statement("KA18")
 @pytest.mark.parametrize("name", FIXTURES)
 def test_rule_1_same_stdin_is_one_json_object_on_one_line(name):
-    line = encode(context_of(FIXTURES[name]))
+    line = stdin_of(context_of(FIXTURES[name]))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert read(line) == FIXTURES[name]
+    assert payload_in(line) == FIXTURES[name]
 
 
 @rule("claude 1")
@@ -103,7 +103,7 @@ def test_rule_1_same_also_for_what_json_or_utf_8_has_no_word_for():
         current_tool="bash",
         current_payload={"a": float("nan"), "b": "x\ny\u2028\ud800é", "c": {1, 2}},
     )
-    line = encode(context)
+    line = stdin_of(context)
     assert line.count(b"\n") == 1
     assert json.loads(line, parse_constant=pytest.fail)["tool_input"]["b"] == "x\ny\u2028\ud800é"
 
@@ -121,11 +121,12 @@ def test_rule_1_same_also_for_what_json_or_utf_8_has_no_word_for():
 )
 def test_rule_1_same_what_is_no_object_is_told_to_the_caller(stdin, told):
     with pytest.raises(UsageError, match=told):
-        read(stdin)
+        payload_in(stdin)
 
 
 @rule("claude 2")
-def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null():
+def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     context = HookContext(
         workflow_id="w",
         point="tool.start",
@@ -133,10 +134,10 @@ def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null()
         current_tool="bash",
         current_payload={"command": "ls"},
     )
-    sent = json.loads(encode(context, cwd="/project"))
+    sent = json.loads(stdin_of(context))
     assert sent["session_id"] == "s"
     assert sent["transcript_path"] == ""
-    assert sent["cwd"] == "/project"
+    assert sent["cwd"] == str(tmp_path)
     assert sent["hook_event_name"] == "PreToolUse"
     assert "agent_id" not in sent
     assert None not in sent.values()
@@ -145,7 +146,7 @@ def test_rule_2_same_the_common_fields_are_always_there_and_absent_is_not_null()
 @rule("claude 2")
 def test_rule_2_same_inside_a_subagent_its_id_and_type_are_there():
     inner = HookContext(workflow_id="w", point="tool.start", agent="worker", parents=("main",), scope_id="a1")
-    sent = json.loads(encode(inner))
+    sent = json.loads(stdin_of(inner))
     assert (sent["agent_id"], sent["agent_type"]) == ("a1", "worker")
     context = context_of(FIXTURES["PreToolUse.bash-subagent"])
     assert (context.agent, context.parents) == ("general-purpose", ("claude-code",))
@@ -191,7 +192,7 @@ def test_rule_3_same_each_event_has_its_fields(event):
         current_output={"result": "done", "error": "no"},
         **facts,
     )
-    sent = json.loads(encode(context))
+    sent = json.loads(stdin_of(context))
     assert sent["hook_event_name"] == event
     assert set(sent) == COMMON | fields
 
@@ -252,10 +253,10 @@ def test_a_context_has_what_the_built_in_agent_has_at_the_same_point():
 def test_a_changed_input_is_what_the_next_hook_is_sent():
     context = context_of(BASH)
     later = HookContext.of(context.facts, {"command": "ls"}, None)
-    assert json.loads(encode(later)) == {**BASH, "tool_input": {"command": "ls"}}
+    assert json.loads(stdin_of(later)) == {**BASH, "tool_input": {"command": "ls"}}
     prompt = context_of(FIXTURES["UserPromptSubmit"])
     later = HookContext.of(prompt.facts, {"input": "other", "prompt": "other"}, None)
-    assert json.loads(encode(later)) == {**FIXTURES["UserPromptSubmit"], "prompt": "other"}
+    assert json.loads(stdin_of(later)) == {**FIXTURES["UserPromptSubmit"], "prompt": "other"}
 
 
 @pytest.mark.parametrize(
@@ -280,13 +281,13 @@ def test_an_event_newer_than_we_are_passes_under_its_own_name():
 async def test_rule_4_same_the_environment_names_the_project_and_an_argument_may_too():
     [named] = settings({"PreToolUse": [{"hooks": [command('echo "$CLAUDE_PROJECT_DIR" >&2; exit 2')]}]}).hooks
     runner = LocalRunner()
-    answered = await command_of(named, runner)(None, context_of(BASH))
+    answered = await process_of(named, runner)(None, context_of(BASH))
     await runner.close()
     assert answered.reason == str(Path.cwd())
     group = [{"hooks": [command("x.sh", args=["${CLAUDE_PROJECT_DIR}/a b"]), command("y.sh | cat")]}]
     direct, shell = settings({"PreToolUse": group}).hooks
-    assert filled(direct.params["argv"], "/p") == ("x.sh", "/p/a b")
-    assert shell.params["argv"] == ["sh", "-c", "y.sh | cat"]
+    assert argv_of(direct) == ["x.sh", f"{Path.cwd()}/a b"]
+    assert argv_of(shell) == ["sh", "-c", "y.sh | cat"]
 
 
 # Selecting
@@ -977,9 +978,9 @@ def test_rule_21_same_a_block_or_context_at_a_stop_continues(event):
 @rule("claude 21")
 def test_rule_21_same_the_next_stop_is_told_that_a_hook_made_it_go_on():
     context = HookContext(workflow_id="w", point="agent.end", current_output="done")
-    assert json.loads(encode(context))["stop_hook_active"] is False
+    assert json.loads(stdin_of(context))["stop_hook_active"] is False
     context = HookContext(workflow_id="w", point="agent.end", current_output="done", end_refused=True)
-    assert json.loads(encode(context))["stop_hook_active"] is True
+    assert json.loads(stdin_of(context))["stop_hook_active"] is True
 
 
 BLOCKS = {

@@ -488,7 +488,6 @@ WHOLE = {
     "a version that is true": ("version: true\nhooks: []", 1, "version is True"),
     "a tab": ("hooks:\n\t- name: a", 2, "a tab indents this line"),
     "two documents": ("hooks: []\n---\nhooks: []", 3, "second document"),
-    "not UTF-8": (b"hooks: []\n# \xe9", 2, "not UTF-8"),
 }
 
 
@@ -548,6 +547,12 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path):
     assert "there is no such file" in str(found.problems[0])
     with pytest.raises(FileError):
         read(tmp_path / "none.yaml").checked()
+
+
+def test_a_file_that_is_no_text_is_a_problem_in_its_line(tmp_path):
+    (tmp_path / "f.yaml").write_bytes(b"hooks: []\n# \xe9")
+    [problem] = read(tmp_path / "f.yaml").problems
+    assert (problem.line, "not UTF-8" in str(problem)) == (2, True)
 
 
 def test_json_is_accepted():

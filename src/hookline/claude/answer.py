@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import CALLERS, AnswerForm, caller_of, form_of, point_of, refuses
-from hookline.claude.shape import fitted, keys_gone, withheld
-from hookline.engine.plain import as_text
+from hookline.engine.plain import as_text, mapping
 from hookline.engine.point import Point
 from hookline.engine.result import WITHHELD, HookAction, Outcome, Reason
+from hookline.engine.secret_shapes import lazy_pattern
 
 Json = dict[str, Any]
 
@@ -196,17 +196,13 @@ class _AnswerWriter:
         self.context.clear()
         return whole
 
-    def _refused(self) -> bool:
-        return self.outcome.action in _REFUSALS - {HookAction.ASK} or (
-            self.outcome.action is HookAction.ASK and not self.form.ask
-        )
-
     def _change(self) -> None:
         point = point_of(self.event, self.as_)
         is_output = (isinstance(point, Point) and not point.is_start) or self.form.change == "displayContent"
+        asks = self.outcome.action is HookAction.ASK and self.form.ask
         if is_output:
             self._change_output(self.outcome.output)
-        elif not self._refused():
+        elif asks or self.outcome.action not in _REFUSALS:
             self._change_input(self.outcome.payload)
 
     def _change_input(self, payload: Any) -> None:
@@ -216,7 +212,7 @@ class _AnswerWriter:
             self._cannot_change("input")
         elif by_behavior:
             self.specific["decision"][key] = payload
-        elif self.as_ == "gemini" and keys_gone(self.native.get(key), payload):
+        elif self.as_ == "gemini" and _keys_gone(self.native.get(key), payload):
             self._cannot_change("input keys")
         else:
             self.specific[key] = payload
@@ -240,7 +236,7 @@ class _AnswerWriter:
         key = self.form.change
         before = self.native.get("tool_response" if key == "updatedToolOutput" else str(key))
         if output == WITHHELD and isinstance(before, dict):
-            output = withheld(before, self.native, [])
+            output = _withheld(before, self.native, [])
         if key is None:
             self.lose("output")
             if self.form.user:
@@ -255,7 +251,7 @@ class _AnswerWriter:
         elif key != "updatedToolOutput":
             self.specific[key] = output
         else:
-            fits, changed = fitted(before, output)
+            fits, changed = _fitted(before, output)
             if fits:
                 self.specific[key] = changed
             else:
@@ -283,3 +279,57 @@ class _AnswerWriter:
             whole["hookSpecificOutput"] = {"hookEventName": self.event, **self.specific}
         text = json.dumps(whole, ensure_ascii=False, default=str) + "\n" if whole else ""
         return CallerAnswer(0, text, "", tuple(self.lost), self.refused)
+
+
+def _keys_gone(before: Any, after: Any) -> bool:
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return bool(set(cast("Json", before)) - set(cast("Json", after)))
+
+
+def _fitted(before: Any, after: Any) -> tuple[bool, Any]:
+    """The changed result converted to the type of the tool's own, and whether that was possible.
+
+    A client drops an output of any other shape, and keeps the real one.
+    """
+    if before is None or isinstance(after, type(before)):
+        if isinstance(before, dict) and isinstance(after, dict):
+            empty = {key: _empty(value) for key, value in cast("Json", before).items()}
+            return True, empty | cast("Json", after)
+        return True, after
+    text = as_text(after)
+    if isinstance(before, str):
+        return True, text
+    if isinstance(before, list):
+        return True, [{"type": "text", "text": text}]
+    if isinstance(before, dict) and "stdout" in before:
+        return True, {**cast("Json", before), "stdout": text, "stderr": ""}
+    return False, after
+
+
+_DEEPEST = 50
+_WORD = lazy_pattern(r"[A-Za-z_]{1,32}")
+_OF_THE_SHAPE = frozenset({"type", "mode", "status", "role", "finishReason", "service_tier", "speed"})
+"""Keys whose words a client checks: with others it would drop the changed output, and keep the real one."""
+
+
+def _withheld(value: Any, native: Json, told: list[str], key: str = "", depth: int = 1) -> Any:
+    """The output in its own shape, with one sentence in place of its first text and nothing for the others."""
+    if isinstance(value, dict | list) and depth > _DEEPEST:
+        return type(cast("Any", value))()
+    if isinstance(value, dict):
+        members = cast("Json", value).items()
+        return {name: _withheld(item, native, told, name, depth + 1) for name, item in members}
+    if isinstance(value, list):
+        return [_withheld(item, native, told, "", depth + 1) for item in cast("list[Any]", value)]
+    if not isinstance(value, str) or not value or (key in _OF_THE_SHAPE and _WORD.fullmatch(value)):
+        return value
+    if key.lower().endswith("path") and value in mapping(native.get("tool_input")).values():
+        return value
+    told.append(key)
+    return WITHHELD if len(told) == 1 else ""
+
+
+def _empty(value: Any) -> Any:
+    """The empty value of the same type, for a key that a hook removed: the original must not come back."""
+    return value if isinstance(value, bool) or value is None else type(value)()

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hookline.claude.events import CALLERS, fails_closed, point_of
+from hookline.engine.hook import Hook, HookDeclaration
 from hookline.engine.point import Point, Scope
 from hookline.errors import UsageError
 
@@ -36,42 +37,38 @@ class Place(StrEnum):
     MANAGED = "managed"
 
 
-class Limited(Protocol):
-    @property
-    def timeout(self) -> float | None: ...
-
-
-class Standing(Limited, Protocol):
-    """A hook, declared or live."""
-
-    @property
-    def points(self) -> Iterable[Point | str]: ...
-
-
 class Client(NamedTuple):
     """A client: its settings files, its limits, its means to fail closed.
 
-    `ticks` is its unit of limits in a second, `session_end` the most seconds that it waits for hooks at its end. `home` is its folder in the user's home, or the variable that names another. `managed` is root's file, or the
-    variable that names another. `shell` is how it starts the command of an entry; `$SHELL` stands for the user's.
-    `off` is where it asks no hook and its calls go on, which `hookline check` finds in its settings.
+    `ticks` is its unit of limits in a second, `session_end` the most seconds that it waits for hooks at its end.
+    `home` is the variable that names another folder than `folder` in the user's home; `managed_variable` the one that
+    names another file of root's than `managed`. `shell` is how it starts the command of an entry; `$SHELL` stands for
+    the user's. `off` is where it asks no hook and its calls go on, which `hookline check` finds in its settings.
     """
 
     name: str
     caller: str
     title: str
-    folder: str
-    settings: str
-    local: str | None
-    home: str
     managed: str
-    managed_variable: str
-    ticks: int
-    session_end: int
-    on_failure: bool
     shell: tuple[str, ...]
-    project_variable: str
-    trust: str
     off: str
+    settings: str = "settings.json"
+    ticks: int = 1
+    local: str | None = None
+    home: str = ""
+    managed_variable: str = ""
+    session_end: int = 60
+    on_failure: bool = False
+    trust: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of its settings, in a project and in the user's home."""
+        return f".{self.caller}"
+
+    def words(self, place: Place) -> str:
+        """The arguments of `hookline install` that name the settings of a place."""
+        return self.name if place is Place.PROJECT else f"{self.name} --{place}"
 
     def file(self, place: Place, project: Path, environ: Mapping[str, str]) -> Path | None:
         """The settings file of a place; None if the client has none there."""
@@ -141,35 +138,23 @@ CLIENTS: Mapping[str, Client] = {
             name="claude-code",
             caller="claude",
             title="Claude Code",
-            folder=".claude",
-            settings="settings.json",
             local="settings.local.json",
             home="CLAUDE_CONFIG_DIR",
             managed="/etc/claude-code/managed-settings.json",
             managed_variable="CLAUDE_CODE_MANAGED_SETTINGS_PATH",
-            ticks=1,
-            session_end=60,
             on_failure=True,
             shell=("/bin/sh", "-c"),
-            project_variable="CLAUDE_PROJECT_DIR",
-            trust="",
             off="asks no hook where disableAllHooks is set",
         ),
         Client(
             name="codex",
             caller="codex",
             title="Codex",
-            folder=".codex",
             settings="hooks.json",
-            local=None,
             home="CODEX_HOME",
             managed="/etc/codex/hooks.json",
-            managed_variable="",
-            ticks=1,
             session_end=3,
-            on_failure=False,
             shell=("$SHELL", "-c"),
-            project_variable="",
             trust="Codex reads this file only in a folder that you trust; it asks when it starts there",
             off="leaves out an entry that was changed or misspelt after it was trusted",
         ),
@@ -177,17 +162,10 @@ CLIENTS: Mapping[str, Client] = {
             name="gemini",
             caller="gemini",
             title="Gemini CLI",
-            folder=".gemini",
-            settings="settings.json",
-            local=None,
-            home="",
             managed="/etc/gemini-cli/settings.json",
             managed_variable="GEMINI_CLI_SYSTEM_SETTINGS_PATH",
             ticks=1000,
-            session_end=60,
-            on_failure=False,
             shell=("bash", "-c"),
-            project_variable="GEMINI_PROJECT_DIR",
             trust="Gemini CLI reads this file only in a folder that you trust, if folder trust is on",
             off="asks no hook where hooksConfig.enabled is false",
         ),
@@ -195,18 +173,12 @@ CLIENTS: Mapping[str, Client] = {
             name="qwen",
             caller="qwen",
             title="Qwen Code",
-            folder=".qwen",
-            settings="settings.json",
-            local=None,
             home="QWEN_HOME",
             managed="/etc/qwen-code/settings.json",
             managed_variable="QWEN_CODE_SYSTEM_SETTINGS_PATH",
             # Seconds below 1000 are read as such by newer versions only; milliseconds by all.
             ticks=1000,
-            session_end=60,
-            on_failure=False,
             shell=("bash", "-c"),
-            project_variable="QWEN_PROJECT_DIR",
             trust="Qwen Code reads this file only in a folder that you trust, if folder trust is on",
             off="asks no hook where disableAllHooks is set",
         ),
@@ -240,7 +212,7 @@ def asked_by(command: str) -> list[str]:
     return words[4:] if words[2:3] == [_OR_REFUSED] else []
 
 
-def limit_of(hooks: Iterable[Limited]) -> int:
+def limit_of(hooks: Iterable[Hook | HookDeclaration]) -> int:
     """Seconds that are enough for all of them, one after another."""
     limits = [LONGEST_LIMIT if hook.timeout is None else hook.timeout for hook in hooks]
     return min(max(math.ceil(sum(limits) + _MORE), SHORTEST_LIMIT), LONGEST_LIMIT)

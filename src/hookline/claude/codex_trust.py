@@ -72,9 +72,8 @@ def hash_of(event: str, handler: Handler) -> str:
     """The hash of an entry without a matcher, as `hooks/list` of Codex 0.166 has it."""
     known = {key: handler[key] for key in ("command", "timeout", "type")}
     whole = {"event_name": _snake(event), "hooks": [{"async": False, **known}]}
-    return "sha256:" + digest(
-        [json.dumps(whole, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()]
-    )
+    text = json.dumps(whole, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return f"sha256:{digest(text.encode())}"
 
 
 def _key(file: Path, entry: Entry) -> str:

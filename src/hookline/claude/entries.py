@@ -5,34 +5,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.clients import CLIENTS, Client, Place, Standing, limit_of
+from hookline.claude.clients import CLIENTS, Client, Place, limit_of
 from hookline.claude.events import CALLERS, point_of
 from hookline.claude.settings_file import (
     BOM,
     Insertion,
-    JsonNode,
     inserted,
     insertion,
     load_json,
     nodes,
-    removals,
-    removed,
     undone,
+    without,
 )
+from hookline.engine.hook import HookDeclaration
+from hookline.engine.plain import inner, mapping
 from hookline.errors import FileError
-from hookline.hookfile.trust import digest, remember, remembered, written
+from hookline.hookfile.trust import can_be, digest, remember, remembered, written
 from hookline.journal import default_path
 from hookline.source import Document
 
 Handler = dict[str, Any]
-Cut = list[tuple[int, int]] | None
-"""The stretches to take out of a value; None if nothing is left of it."""
-
 _EVENTS = frozenset(event for events in CALLERS.values() for event in events)
 # Also the lines of earlier versions: without the shell around them, and without options.
 _LINE = r"(?:/bin/sh -c .* )?(?:hookline|.*\S (?:-P )?-m hookline) answer {event}(?: --as \w+| --once| --within \d+)*"
@@ -64,13 +60,7 @@ class Settings(NamedTuple):
 
     def entries(self) -> list[Entry]:
         """The entries of hookline in this file."""
-        text = self.text or "{}"
-        return [
-            Entry(event, index, position, json.loads(text[node.start : node.end]))
-            for event, groups in _ours(text)
-            for index, group in enumerate(groups)
-            for position, node in group.items()
-        ]
+        return _entries_in(self.text or "{}")
 
 
 def read_settings(file: Path) -> Settings:
@@ -112,11 +102,12 @@ def _check(document: Document) -> None:
             raise document.problem("must be a list of groups; it was not changed", ("hooks", event))
 
 
-def wanted(client: Client, place: Place, hooks: Iterable[Standing], settings: Settings) -> dict[str, Handler]:
+def wanted(
+    client: Client, place: Place, hooks: Sequence[HookDeclaration], settings: Settings
+) -> dict[str, Handler]:
     """The entries that these settings need for the hooks that hold, by event."""
-    standing = list(hooks)
-    points = {point for hook in standing for point in hook.points}
-    limit = limit_of(standing)
+    points = {point for hook in hooks for point in hook.points}
+    limit = limit_of(hooks)
     if place in (Place.USER, Place.MANAGED):
         # Hooks of other projects may need what is there.
         points |= {point_of(each.event, client.caller) for each in settings.entries()}
@@ -126,9 +117,8 @@ def wanted(client: Client, place: Place, hooks: Iterable[Standing], settings: Se
     return {event: client.handler(event, place, limit) for event in client.events(points)}
 
 
-def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -> Iterator[str]:
+def stale(folder: Path, hooks: Sequence[HookDeclaration], environ: Mapping[str, str]) -> Iterator[str]:
     """Notes on settings whose entries are not enough for these hooks, are not asked, or would let a call pass."""
-    standing = list(hooks)
     for client in CLIENTS.values():
         for place in Place:
             file = client.file(place, folder, environ)
@@ -138,7 +128,7 @@ def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -
             had = {each.event: each for each in settings.entries()}
             lacking = [
                 event
-                for event, handler in wanted(client, place, standing, settings).items()
+                for event, handler in wanted(client, place, hooks, settings).items()
                 if event not in had
                 or _seconds(client, had[event]) < handler["timeout"] // client.ticks
                 or ("/bin/sh" in handler["command"]) > ("/bin/sh" in had[event].handler["command"])
@@ -146,8 +136,7 @@ def stale(folder: Path, hooks: Iterable[Standing], environ: Mapping[str, str]) -
             if had and (why := switched_off(client, place, folder, environ)):
                 yield why
             if had and lacking:
-                option = "" if place is Place.PROJECT else f" --{place}"
-                again = f"hookline install {client.name}{option}"
+                again = f"hookline install {client.words(place)}"
                 yield f"{file}: the entries of hookline do not do for {', '.join(lacking)}; run: {again}"
 
 
@@ -174,13 +163,18 @@ def switched_off(client: Client, place: Place, folder: Path, environ: Mapping[st
 def _setting(file: Path, keys: tuple[str, ...]) -> Any:
     """A value in the settings; None if it is not there, or the file cannot be read, which the client says itself."""
     try:
-        text = read_text(file) or ""
-        value: Any = tomllib.loads(text) if file.suffix == ".toml" else load_json(text or "{}", file)[0].value
+        text = read_text(file)
+        if text is None:
+            return None
+        if file.suffix == ".toml":
+            import tomllib  # slow to load, and only Codex has such a file
+
+            value: Any = tomllib.loads(text)
+        else:
+            value = load_json(text or "{}", file)[0].value
     except (FileError, ValueError):
         return None
-    for key in keys:
-        value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
-    return value
+    return inner(value, *keys)
 
 
 def _seconds(client: Client, entry: Entry) -> int:
@@ -199,7 +193,7 @@ def add_entries(settings: Settings, handlers: Mapping[str, Handler]) -> Settings
     keep_note(
         file,
         {
-            "after": digest([after.encode()]),
+            "after": digest(after.encode()),
             "insertions": insertions,
             "made_file": settings.text is None or bool(note.get("made_file")),
             "made_folder": made_folder or bool(note.get("made_folder")),
@@ -212,10 +206,8 @@ def make_folder(folder: Path) -> bool:
     """True if it was not there."""
     if folder.exists():
         return False
-    try:
+    with can_be("made", folder):
         folder.mkdir(parents=True)
-    except OSError as exc:
-        raise FileError(f"cannot be made: {exc.strerror}", file=folder) from exc
     return True
 
 
@@ -271,61 +263,37 @@ def keep_note(file: Path, note: Mapping[str, Any] | None, about: str = "") -> No
 
 
 def _without_entries(settings: Settings, note: Mapping[str, Any]) -> str:
+    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
     text = settings.text or ""
-    if note.get("after") == digest([text.encode()]):
+    if note.get("after") == digest(text.encode()):
         text = undone(text, [Insertion(at, new) for at, new in note["insertions"]])
     # Entries that are left were added by an earlier install, or the file was changed since.
-    return _without_ours(text)
+    while entries := _entries_in(text):
+        event, group, position, _ = entries[-1]
+        whole = ("hooks", event, group, "hooks", position)
+        text = without(text, whole, whole[:3], whole[:2], whole[:1])
+    return text
 
 
-def _without_ours(text: str) -> str:
-    """The text without our handlers, and without what is empty then: the group, the event, `hooks`."""
-    root = nodes(text)
-    hooks = root.at("hooks")
-    if hooks is None:
-        return text
-    ours = dict(_ours(text))
-    cuts: dict[int, Cut] = {}
-    for index, (event, _, listed) in enumerate(hooks.members):
-        if event in ours and listed is hooks.at(event):
-            groups = [
-                _cut(handlers, dict.fromkeys(mine)) if (handlers := group.value.at("hooks")) else []
-                for group, mine in zip(listed.members, ours[event], strict=True)
-            ]
-            cuts[index] = _cut(listed, dict(enumerate(groups)))
-    cut = _cut(hooks, cuts)
-    if cut is None:
-        cut = removals(root, {index for index, each in enumerate(root.members) if each.value is hooks})
-    return removed(text, cut)
+def _entries_in(text: str) -> list[Entry]:
+    hooks = mapping(json.loads(text.removeprefix(BOM)).get("hooks"))
+    return [
+        Entry(event, index, position, handler)
+        for event, groups in hooks.items()
+        if event in _EVENTS
+        for index, group in enumerate(groups)
+        for position, handler in enumerate(_handlers_in(group))
+        if _is_ours(inner(handler, "command"), event)
+    ]
 
 
-def _cut(within: JsonNode, members: Mapping[int, Cut]) -> Cut:
-    """The stretches to take out of an object or a list, by those of its members."""
-    gone = {index for index, cut in members.items() if cut is None}
-    if gone and len(gone) == len(within.members):
-        return None
-    left = [stretch for cut in members.values() if cut for stretch in cut]
-    return left + (removals(within, gone) if gone else [])
+def _handlers_in(group: Any) -> list[Any]:
+    handlers = inner(group, "hooks")
+    return cast("list[Any]", handlers) if isinstance(handlers, list) else []
 
 
-def _ours(text: str) -> Iterator[tuple[str, list[dict[int, JsonNode]]]]:
-    """By event and group: the handlers that `install` writes, with their positions."""
-    hooks = nodes(text).at("hooks")
-    for event in dict.fromkeys(each.key for each in hooks.members) if hooks is not None else ():
-        groups = hooks.at(event) if hooks is not None and event in _EVENTS else None
-        if event is not None and groups is not None:
-            yield event, [_ours_in(text, group.value, event) for group in groups.members]
-
-
-def _ours_in(text: str, group: JsonNode, event: str) -> dict[int, JsonNode]:
-    handlers = group.at("hooks")
-    listed = handlers.members if handlers is not None and handlers.opening == "[" else []
-    return {index: each.value for index, each in enumerate(listed) if _is_ours(text, each.value, event)}
-
-
-def _is_ours(text: str, handler: JsonNode, event: str) -> bool:
-    node = handler.at("command")
-    command: Any = json.loads(text[node.start : node.end]) if node is not None else None
+def _is_ours(command: Any, event: str) -> bool:
+    """True for the command of a handler that `install` writes."""
     return isinstance(command, str) and bool(re.fullmatch(_LINE.format(event=event), command, re.DOTALL))
 
 

@@ -1,11 +1,11 @@
-"""The events of Claude Code, Codex, Gemini CLI, Qwen Code and kagent, as data."""
+"""The events of Claude Code, Codex, Gemini CLI, Qwen Code and kagent, and the forms of answer that each takes, as data."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from hookline.engine.context import Facts
 from hookline.engine.point import Point, Status
-from hookline.errors import UsageError
+from hookline.errors import UsageError, nearest
 
 
 class ClaudeEvent(NamedTuple):
@@ -147,42 +147,46 @@ class AnswerForm(NamedTuple):
     go_on: bool = False
 
 
+_CLAUDE: Mapping[str, AnswerForm] = {
+    "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
+    "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
+    "PostToolUseFailure": AnswerForm("context", context=True),
+    "PostToolBatch": AnswerForm("stop", context=True),
+    "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
+    "UserPromptSubmit": AnswerForm("decision", context=True),
+    "UserPromptExpansion": AnswerForm("decision", context=True),
+    "MessageDisplay": AnswerForm(None, "displayContent"),
+    "SessionStart": AnswerForm("stop", context=True),
+    "Setup": AnswerForm("stop", context=True),
+    "Stop": AnswerForm("decision", go_on=True),
+    "SubagentStart": AnswerForm("stop", context=True),
+    "SubagentStop": AnswerForm("decision", go_on=True),
+    "PreCompact": AnswerForm("exit", go_on=True),
+    "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
+    "PostModelSwitch": AnswerForm(context=True),
+    "Notification": AnswerForm(context=True),
+    "Elicitation": AnswerForm("action"),
+    "ElicitationResult": AnswerForm("action"),
+    "TaskCreated": AnswerForm("exit"),
+    "TaskCompleted": AnswerForm("exit", go_on=True),
+    "TeammateIdle": AnswerForm("exit", go_on=True),
+    "ConfigChange": AnswerForm("exit"),
+    "WorktreeCreate": AnswerForm("exit"),
+}
+
+
+def _as_claude(*names: str) -> dict[str, AnswerForm]:
+    """Events that take the answers that those of Claude Code with these names take."""
+    return {name: _CLAUDE[name] for name in names}
+
+
 FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
-    "claude": {
-        "PreToolUse": AnswerForm("permission", "updatedInput", ask=True, allow=True, context=True),
-        "PostToolUse": AnswerForm("decision", "updatedToolOutput", context=True),
-        "PostToolUseFailure": AnswerForm("context", context=True),
-        "PostToolBatch": AnswerForm("stop", context=True),
-        "PermissionRequest": AnswerForm("behavior", "updatedInput", allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "UserPromptExpansion": AnswerForm("decision", context=True),
-        "MessageDisplay": AnswerForm(None, "displayContent"),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Setup": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
-        "PreCompact": AnswerForm("exit", go_on=True),
-        "PreModelSwitch": AnswerForm("permission", ask=True, allow=True),
-        "PostModelSwitch": AnswerForm(context=True),
-        "Notification": AnswerForm(context=True),
-        "Elicitation": AnswerForm("action"),
-        "ElicitationResult": AnswerForm("action"),
-        "TaskCreated": AnswerForm("exit"),
-        "TaskCompleted": AnswerForm("exit", go_on=True),
-        "TeammateIdle": AnswerForm("exit", go_on=True),
-        "ConfigChange": AnswerForm("exit"),
-        "WorktreeCreate": AnswerForm("exit"),
-    },
+    "claude": _CLAUDE,
     "codex": {
         "PreToolUse": AnswerForm("permission", "updatedInput", stop=False, context=True),
         "PostToolUse": AnswerForm("decision", "reason", context=True),
         "PermissionRequest": AnswerForm("behavior", stop=False, allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
+        **_as_claude("UserPromptSubmit", "SessionStart", "Stop", "SubagentStart", "SubagentStop"),
         "PreCompact": AnswerForm("stop", go_on=True),
         "PostCompact": AnswerForm("stop", go_on=True),
     },
@@ -209,13 +213,8 @@ FORMS: Mapping[str, Mapping[str, AnswerForm]] = {
         "PostToolUseFailure": AnswerForm("context", context=True),
         "PostToolBatch": AnswerForm("decision", context=True),
         "PermissionRequest": AnswerForm("behavior", allow=True),
-        "UserPromptSubmit": AnswerForm("decision", context=True),
-        "UserPromptExpansion": AnswerForm("decision", context=True),
-        "SessionStart": AnswerForm("stop", context=True),
-        "Stop": AnswerForm("decision", go_on=True),
-        "SubagentStart": AnswerForm("stop", context=True),
-        "SubagentStop": AnswerForm("decision", go_on=True),
-        "Notification": AnswerForm(context=True),
+        **_as_claude("UserPromptSubmit", "UserPromptExpansion", "SessionStart", "Stop"),
+        **_as_claude("SubagentStart", "SubagentStop", "Notification"),
         "TodoCreated": AnswerForm("decision"),
         "TodoCompleted": AnswerForm("decision", go_on=True),
     },
@@ -289,10 +288,8 @@ def refuses(event: str, as_: str = "claude") -> bool:
     lower = event.lower()
     if not event.isidentifier() or lower.startswith(("pre", "before")):
         return True
-    from difflib import get_close_matches  # only for an event that nobody knows
-
     gates = [name.lower() for caller, forms in FORMS.items() for name in forms if refuses(name, caller)]
-    return not lower.startswith(("post", "after")) and bool(get_close_matches(lower, gates, n=1, cutoff=0.8))
+    return not lower.startswith(("post", "after")) and nearest(lower, gates, 0.8) is not None
 
 
 def caller_of(event: str, as_: str) -> str | None:
@@ -309,13 +306,11 @@ def known_caller(as_: str) -> Mapping[str, Point | None]:
 
 def meant(name: str, as_: str = "claude") -> str:
     """The end of a message about an unknown event: a suggestion, or the list of known ones."""
-    from difflib import get_close_matches  # only for a message; answering must start quickly
-
     names = CALLERS[as_]
     lower = {known.lower(): known for known in names}
-    near = get_close_matches(name.lower().replace("_", ""), lower, n=1, cutoff=0.7)
+    near = nearest(name.lower().replace("_", ""), lower, 0.7)
     if near:
-        return f"did you mean {lower[near[0]]!r}?"
+        return f"did you mean {lower[near]!r}?"
     for other, theirs in CALLERS.items():
         if name in theirs:
             return f"{name} is an event of {other}"

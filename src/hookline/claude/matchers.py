@@ -12,8 +12,9 @@ from hookline.claude.events import EVENTS, event_of
 from hookline.claude.tools import TOOLS, names_in_claude, tool_named
 from hookline.engine.context import Facts
 from hookline.engine.hook import HookDeclaration, Matcher
-from hookline.errors import UsageError
-from hookline.matcher import pattern
+from hookline.engine.plain import inner, mapping
+from hookline.errors import UsageError, nearest
+from hookline.matcher import pattern, searched
 
 _PATHS = ("file_path", "path", "notebook_path")
 _EXACT = re.compile(r"[A-Za-z0-9_]+(?:\s*[|,]\s*[A-Za-z0-9_]+)*\s*")
@@ -30,11 +31,8 @@ def whole_pattern(matcher: str | None) -> str | None:
     """A matcher as a pattern for whole names (rule 5); None if it matches all; UsageError if it is no pattern."""
     if matcher is None or matcher in ("", "*"):
         return None
-    if names := exact_names(matcher):
-        return "|".join(names)
-    # Searched, not anchored; checked by itself first, so that an error shows it as it was written.
-    pattern(matcher)
-    return f"(?s:.*)(?:{matcher})(?s:.*)"
+    names = exact_names(matcher)
+    return "|".join(names) if names else searched(matcher)
 
 
 def selector(hook: HookDeclaration) -> Matcher:
@@ -43,28 +41,26 @@ def selector(hook: HookDeclaration) -> Matcher:
     fits = pattern(hook.match) if isinstance(hook.match, str) else None
 
     def match(facts: Facts) -> bool:
-        return _event_in(facts) == event and (fits is None or any(map(fits, subjects_of(facts, event))))
+        return _event_in(facts) == event and (fits is None or any(map(fits, _subjects_of(facts, event))))
 
     return match
 
 
-def subjects_of(facts: Facts, event: str) -> Sequence[str]:
-    """The texts of which one must fit the matcher of an event; a tool of another agent also has Claude's names."""
-    if EVENTS[event].subject == "tool_name":
+def _subjects_of(facts: Facts, event: str) -> Sequence[str]:
+    """The texts of which one must fit the matcher of an event: a session's source, an agent's type or the like.
+
+    A tool of another agent also has Claude's names.
+    """
+    subject = EVENTS[event].subject or ""
+    if subject == "tool_name":
         return names_in_claude(facts.current_tool or "", facts.tool_kind)
-    return [_subject(facts, event)]
-
-
-def _subject(facts: Facts, event: str) -> str:
-    """A session's source, an agent's type or the like."""
-    subject = EVENTS[event].subject
     native: Any = facts.native
     if isinstance(native, dict):
-        value = cast("dict[str, Any]", native).get(subject or "", "")
+        value = cast("dict[str, Any]", native).get(subject)
         value = value if isinstance(value, str) else ""
-        return value.rpartition("/")[2] if event == "FileChanged" else value
+        return [value.rpartition("/")[2] if event == "FileChanged" else value]
     defaults = {"source": "startup", "reason": "other", "agent_type": facts.agent or ""}
-    return defaults.get(subject or "", "")
+    return [defaults.get(subject, "")]
 
 
 def meant_tool(name: str) -> str | None:
@@ -79,11 +75,9 @@ def meant_tool(name: str) -> str | None:
     lower = {known.lower(): known for known in tools}
     if name.lower() in lower:
         return f"did you mean {lower[name.lower()]!r}?"
-    begun = [known for known in tools if known.startswith(name)]
-    from difflib import get_close_matches  # only for a message
-
-    near = begun or get_close_matches(name, tools, n=1, cutoff=0.8)
-    return f"did you mean {near[0]!r}?" if near else None
+    begun = (known for known in tools if known.startswith(name))
+    near = next(begun, None) or nearest(name, tools, 0.8)
+    return f"did you mean {near!r}?" if near else None
 
 
 def applies(rule: str, tool: str, given: Any) -> bool:
@@ -93,7 +87,7 @@ def applies(rule: str, tool: str, given: Any) -> bool:
         return False
     if inner is None or inner in ("", "*"):
         return True
-    values = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    values = mapping(given)
     known = tool_named(tool)
     if known.kind == "shell":
         command = values.get(known.keys.get("command", "command"), "")
@@ -111,7 +105,7 @@ def applies(rule: str, tool: str, given: Any) -> bool:
 
 def denied_by(rules: Iterable[str], facts: Facts, given: Any) -> str | None:
     """The first rule that matches a call of any client or of our own agent, whose tools are known by their kind."""
-    values = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    values = mapping(given)
     path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
     if path is not None:
         # As it was written, and where it leads: `x/../.env` is `.env`.
@@ -160,8 +154,7 @@ def _fits_path(inner: str, path: str) -> bool:
 
 
 def _event_in(facts: Facts) -> str | None:
-    native: Any = facts.native
-    name = cast("dict[str, Any]", native).get("hook_event_name") if isinstance(native, dict) else None
+    name = inner(facts.native, "hook_event_name")
     if isinstance(name, str) and name in EVENTS:
         return name
     try:

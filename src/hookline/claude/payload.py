@@ -1,15 +1,15 @@
-"""The JSON on stdin: read into a HookContext (hook side), and written from one (host side).
+"""The JSON on stdin, of kagent's hooks too: read into a HookContext (hook side), and written from one (host side).
 
-The handlers that write it are here too: `command:` and `shell:` hooks in the protocol of Claude Code. `hookline answer`
-loads this for every event, so what only a process needs is imported where one is started.
+`hookline answer` reads it strictly where a guard is asked.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+import re
+from codecs import BOM_UTF8
+from typing import Any, cast
 
 from hookline.claude.events import (
     CALLERS,
@@ -17,29 +17,21 @@ from hookline.claude.events import (
     EVENTS,
     FAILED,
     NAMES,
-    ClaudeEvent,
     event_of,
     known_caller,
     meant,
     point_of,
+    refuses,
 )
 from hookline.claude.scope import status_in
 from hookline.claude.tools import kind_of
 from hookline.engine.classes import replace
 from hookline.engine.context import Facts, HookContext, WorkflowContext
-from hookline.engine.hook import Condition, Handler, HookDeclaration
-from hookline.engine.plain import as_text, finite, plain
+from hookline.engine.plain import DEEPEST, as_text, finite, mapping, plain, singles
 from hookline.engine.point import Point, Status
-from hookline.engine.result import ALLOWED, HookAction, HookResult
+from hookline.engine.result import HookResult
 from hookline.errors import UsageError
 
-if TYPE_CHECKING:
-    from hookline.runners import Ending, Runner
-
-PROJECT = "CLAUDE_PROJECT_DIR"
-"""The variable of Claude Code that names the project's folder."""
-ENV_FILE = "CLAUDE_ENV_FILE"
-"""The variable that names the file whose lines are sourced before each later shell call."""
 _CODEX = frozenset({"turn_id", "model"})
 """Fields by which an event of Codex is told from one of Claude Code that has the same name."""
 MAIN_AGENT = {
@@ -52,6 +44,43 @@ MAIN_AGENT = {
 """The main agent's name in a context, if the payload does not name it."""
 
 Json = dict[str, Any]
+
+
+def payload_in(stdin: bytes, event: str = "", as_: str = "claude") -> Json:
+    """The JSON object on stdin; UsageError if it is anything else, or if it could be read in two ways and a guard is asked.
+
+    `event` counts where the object does not name its own.
+    """
+    twice: list[str] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> Json:
+        whole = dict(pairs)
+        if len(whole) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice.extend(name for name in whole if names.count(name) > 1)
+        return whole
+
+    try:
+        value: Any = json.loads(stdin.removeprefix(BOM_UTF8).decode(), object_pairs_hook=members)
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"stdin is not UTF-8: {exc}; give the event as one JSON object") from exc
+    except (ValueError, RecursionError) as exc:
+        got = "is empty" if not stdin.strip() else f"is not JSON ({exc})"
+        raise UsageError(f"stdin {got}; give the event as one JSON object") from exc
+    if not isinstance(value, dict):
+        raise UsageError(f"stdin has a JSON {_kind(value)}; give the event as one JSON object")
+    payload = cast("Json", value)
+    if "hook_event_name" in twice or refuses(str(payload.get("hook_event_name") or event), as_):
+        wrong = f"the key {twice[0]!r} is there twice" if twice else _wrong_inside(payload)
+        if wrong:
+            raise UsageError(f"stdin cannot be trusted: {wrong}")
+    return payload
+
+
+def event_named_in(stdin: bytes) -> str:
+    """The event that an input names which cannot be read; empty if it names none."""
+    found = re.search(rb'"hook_event_name"\s*:\s*"(\w+)"', stdin)
+    return found[1].decode("utf-8", "replace") if found else ""
 
 
 def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
@@ -89,18 +118,28 @@ def native_of(context: HookContext) -> Json | None:
     return cast("Json", native) if isinstance(native, dict) and "hook_event_name" in native else None
 
 
-def encode(context: HookContext, *, cwd: str = "") -> bytes:
-    """The context as Claude Code would write it to a hook: one JSON object, one line, UTF-8.
+def stdin_of(context: HookContext, *, event: str | None = None) -> bytes:
+    """The input of a hook of settings or of kagent, as Claude Code would write it: one JSON object, one line, UTF-8."""
+    facts, payload, output = context.given
+    if event == "PostToolUse" and facts.status in FAILED:
+        # One event for every end of a call: a failed call has its error as the response.
+        context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
+    return _line(_event_of(context))
 
-    A native payload is passed on unchanged, except for the changes of earlier hooks.
-    """
-    return _line(_event_of(context, cwd))
+
+def own_stdin_of(context: HookContext) -> bytes:
+    """The input of a hook of `hookline.yaml`: the event as Claude Code would write it, and the fields of the context."""
+    event, own = _event_of(context), context.to_dict()
+    if (native_of(context) or {}).get("hook_event_name") == event["hook_event_name"]:
+        del own["native"]
+    return _line({**event, **{key: value for key, value in own.items() if key not in event}})
 
 
-def _event_of(context: HookContext, cwd: str) -> Json:
+def _event_of(context: HookContext) -> Json:
+    """The context in Claude Code's words; a native payload is unchanged, except for the changes of earlier hooks."""
     native, is_point = native_of(context), isinstance(context.facts.point, Point)
     if native is None or (is_point and native["hook_event_name"] not in EVENTS):
-        return _written(context, cwd)
+        return _written(context)
     return _updated(native, context)
 
 
@@ -114,144 +153,18 @@ def _line(written: Json) -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def filled(argv: Iterable[str], project: str) -> tuple[str, ...]:
-    """The arguments of a command without a shell, with the project's folder filled in."""
-    return tuple(item.replace(f"${{{PROJECT}}}", project) for item in argv)
+def _wrong_inside(payload: Json) -> str | None:
+    """The reason why a guard and the client behind it would read the payload in two ways; None if there is none."""
+    try:
+        has_nul = any(isinstance(each, str) and "\0" in each for each in singles(payload))
+    except RecursionError:
+        return f"it is nested deeper than {DEEPEST} levels"
+    return "there is a NUL character in it" if has_nul else None
 
 
-def command_of(declared: HookDeclaration, runner: Runner) -> Handler:
-    """The handler of an entry's `command:`."""
-    return _process_of(declared, runner, argv_of(declared.params))
-
-
-def argv_of(params: Mapping[str, Any]) -> Sequence[str]:
-    """The arguments of a `command:`; with the project's folder where Claude Code, and no shell, fills it in."""
-    argv = params.get("argv", ())
-    return filled(argv, os.getcwd()) if "event" in params and "command" not in params else argv
-
-
-def shell_of(declared: HookDeclaration, runner: Runner) -> Handler:
-    """The handler of an entry's `shell:`."""
-    return _process_of(declared, runner, ("sh", "-c", declared.params["script"]))
-
-
-def _process_of(declared: HookDeclaration, runner: Runner, argv: Sequence[str]) -> Handler:
-    from hookline.handlers.process import process_handler
-
-    params = declared.params
-    foreign = "event" in params
-    theirs = {PROJECT: os.getcwd()} if foreign else {}
-    reads = params.get("output", declared.kind)
-    return process_handler(
-        argv,
-        runner,
-        encode=stdin_of if foreign else own_stdin_of,
-        decode=result_of if foreign else lambda ending, context: own_result_of(ending, context, reads),
-        env={**os.environ, **theirs, **params.get("env", {})},
-        cwd=params.get("cwd"),
-        timeout=declared.timeout,
-        background_keep=params.get("background") == "keep",
-        variables=_env_file if "event" in params else None,
-    )
-
-
-def _env_file(context: HookContext) -> Json:
-    """CLAUDE_ENV_FILE of our own agent's session, at its start; the file of a client is inherited."""
-    workflow = context.facts.workflow
-    path = workflow.env_file if workflow is not None else None
-    return {ENV_FILE: path} if path and context.facts.point is Point.SESSION_START else {}
-
-
-def when_of(declared: HookDeclaration) -> Condition | None:
-    """The conditions of an entry as one: its `when:`, and `if` in the settings of Claude Code; None if it has none."""
-    found: list[Condition] = []
-    if declared.when is not None:
-        from hookline.hookfile.condition import condition  # slow to load, and few entries have one
-
-        found.append(condition(declared.when))
-    rule = declared.params.get("if")
-    if rule is not None:
-        from hookline.claude.matchers import applies
-
-        found.append(lambda context: applies(rule, context.current_tool or "", context.given.payload))
-    if len(found) < 2:
-        return found[0] if found else None
-    return lambda context: all(met(context) for met in found)
-
-
-def when_text(declared: HookDeclaration) -> str | None:
-    """The conditions of an entry in one line."""
-    rule = declared.params.get("if")
-    parts = [] if declared.when is None else [json.dumps(declared.when, ensure_ascii=False)]
-    return ", ".join([*parts, rule] if rule is not None else parts) or None
-
-
-def stdin_of(context: HookContext, *, event: str | None = None) -> bytes:
-    """The input as Claude Code would write it."""
-    facts, payload, output = context.given
-    if event == "PostToolUse" and facts.status in FAILED:
-        # One event for every end of a call: a failed call has its error as the response.
-        context = HookContext.of(facts.at(Point.TOOL_END, Status.OK), payload, output)
-    return encode(context, cwd=os.getcwd())
-
-
-def own_stdin_of(context: HookContext) -> bytes:
-    """The input of a hook of `hookline.yaml`: the event as Claude Code would write it, and the fields of the context."""
-    event, own = _event_of(context, os.getcwd()), context.to_dict()
-    if (native_of(context) or {}).get("hook_event_name") == event["hook_event_name"]:
-        del own["native"]
-    return _line({**event, **{key: value for key, value in own.items() if key not in event}})
-
-
-def result_of(
-    ending: Ending, context: HookContext, *, reads_text: bool = True, event: str | None = None
-) -> HookResult:
-    """The result of an ended process, by Claude Code's rules for its event."""
-    from hookline.claude.wire import decode  # slow to load
-
-    code = ending.exit_code if ending.exit_code is not None else 1
-    name = event or _event_at(context.facts)
-    result = decode(name, code, ending.stdout.content, ending.stderr.content, reads_text=reads_text)
-    return _with_own_path(result, context)
-
-
-def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResult:
-    """The result of a hook of `hookline.yaml`, which means the same under every caller; `reads` is its `output` or kind."""
-    from hookline.claude.wire import Reading, decode_by
-    from hookline.handlers.process import with_last_lines
-
-    facts = context.facts
-    name, rules = _event_at(facts), _rules_at(facts)
-    if reads == "http":
-        rules = rules._replace(text="broke")
-    elif reads in ("shell", "text") and (reads == "text" or rules.text != "path"):
-        rules = rules._replace(text="record")
-    answers = {"shell": "object", "text": "none"}.get(reads, "all")
-    failed = None if answers == "all" else with_last_lines(ending.in_words(), ending)
-    reading = Reading(name, rules, _called_at(facts), answers, failed)
-    code = ending.exit_code if ending.exit_code is not None else 1
-    result = decode_by(reading, code, ending.stdout.content, ending.stderr.content)
-    return _with_own_path(result, context)
-
-
-_TEXTS = {
-    Point.TOOL_START: "broke",
-    Point.MODEL_START: "broke",
-    Point.AGENT_START: "context",
-    Point.SESSION_START: "context",
-}
-"""The use of plain output at a point, for hooks of `hookline.yaml`; elsewhere it is kept on record."""
-
-
-def _rules_at(facts: Facts) -> ClaudeEvent:
-    """The rules of the event, with a refusal and plain output as they are at its point."""
-    point, event = facts.point, EVENTS.get(_event_at(facts), ClaudeEvent())
-    if isinstance(point, Point):
-        refusal = "block" if point in ALLOWED[HookAction.BLOCK] else "end" if point.is_start else "none"
-        return event._replace(refusal=refusal, text=_TEXTS.get(point, "record"))
-    if event.text != "log":
-        return event
-    return event._replace(text="broke" if event.refusal == "block" else "record")
+def _kind(value: Any) -> str:
+    kinds = {"list": "array", "str": "string", "bool": "boolean", "int": "number", "float": "number"}
+    return kinds.get(value.__class__.__name__, "null")
 
 
 def _event_in(payload: Json, as_: str) -> str:
@@ -330,14 +243,14 @@ def _updated(native: Json, context: HookContext) -> Json:
     return native
 
 
-def _written(context: HookContext, cwd: str) -> Json:
+def _written(context: HookContext) -> Json:
     facts, payload, output = context.given
-    event = _called_at(facts)
-    folder = facts.workflow.workspace if facts.workflow and facts.workflow.workspace else cwd
+    event = called_at(facts)
+    workspace = facts.workflow.workspace if facts.workflow else None
     written: Json = {
         "session_id": facts.session_id or facts.run_id,
         "transcript_path": (facts.workflow.transcript if facts.workflow else None) or "",
-        "cwd": folder,
+        "cwd": workspace or os.getcwd(),
         "permission_mode": "default",
         "hook_event_name": event,
     }
@@ -382,7 +295,7 @@ def _fields(event: str, facts: Facts, payload: Any, output: Any) -> Json:
         case _ if event == "SubagentStart" or isinstance(facts.point, Point):
             return {}
         case _:
-            return cast("Json", payload) if isinstance(payload, dict) else {}
+            return dict(mapping(payload))
 
 
 _PATHS = {"path": "file_path", "file_path": "path"}
@@ -395,7 +308,7 @@ def _both_paths(facts: Facts, payload: Any) -> Any:
     return {**cast("Json", payload), added: payload[_PATHS[added]]} if added else payload
 
 
-def _with_own_path(result: HookResult, context: HookContext) -> HookResult:
+def with_own_path(result: HookResult, context: HookContext) -> HookResult:
     """The result with the tool's own key alone for a changed path, whichever of the two was changed."""
     facts, given, _ = context.given
     added, changed = _added_path(facts, plain(given)), result.modified_payload
@@ -423,19 +336,10 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _event_at(facts: Facts) -> str:
-    """The event of Claude Code by whose rules an answer is read."""
-    point = facts.point
-    if isinstance(point, Point) and point not in NAMES:
-        # If Claude Code has no event, a start is read as one before a tool, an end as one after it.
-        return "PreToolUse" if point.is_start else "PostToolUse"
-    return event_of(facts)
-
-
 _NOT_CLAUDES = {Point.MODEL_START: "BeforeModel", Point.MODEL_END: "AfterModel"}
 
 
-def _called_at(facts: Facts) -> str:
+def called_at(facts: Facts) -> str:
     """The name of the event that a hook reads: Claude Code's, else Gemini's, else that of the point."""
     point = facts.point
     if not isinstance(point, Point) or point in NAMES:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from hookline.engine.plain import as_text
+from hookline.engine.plain import as_text, inner, mapping
 from hookline.engine.point import HookAction, Point, Scope, Status
-from hookline.engine.record import Begun, Ended
+from hookline.engine.record import Begun, Called, Decided, Ended
+from hookline.files import open_lock
 from hookline.hookfile.trust import digest
 from hookline.journal.masking import storable
 
@@ -49,11 +51,43 @@ def begun(facts: Facts, event: str, caller: str, payload: Any) -> Begun:
         scope_id = storable(f"{event}-{time.time_ns():x}")
         return Begun(run_id, scope_id, None, Scope.SESSION, event, time.time(), payload, about)
     scope = point.scope
-    if not point.is_start or has_own_id(facts):
+    if not point.is_start or _has_own_id(facts):
         about["joins"] = True
     name = facts.current_tool if scope is Scope.TOOL else facts.agent
     return Begun(
         run_id, _scope_id(facts, scope, payload), None, scope, name or event, time.time(), payload, about
+    )
+
+
+def answered_elsewhere(facts: Facts, event: str, caller: str, files: Iterable[str]) -> bool:
+    """True if another process was asked about the same call, prompt or end at the same time, and has answered.
+
+    A client may have an entry of hookline in several settings files, and asks them together.
+    The first takes a lock for as long as it lives; whoever finds it taken waits, and then goes by the record: one that
+    was killed has left none. An id alone is not enough, for a model may give the same one to its next call: a record
+    from before this process began is of another call, or of the last time that the agent would have stopped.
+    """
+    from fcntl import LOCK_EX, LOCK_NB, lockf
+
+    from hookline.journal import default_path, open_journal
+
+    if not _has_own_id(facts):
+        return False
+    began, start = time.time(), begun(facts, event, caller, None)
+    about = "\0".join([start.run_id, start.scope_id, event, *files])
+    place = int(digest(about.encode())[:15], 16)
+    lock = open_lock(default_path(os.environ).with_name("answers.lock"))
+    try:
+        lockf(lock, LOCK_EX | LOCK_NB, 1, place)
+        return False
+    except BlockingIOError:
+        lockf(lock, LOCK_EX, 1, place)
+    with open_journal() as journal:
+        kept = journal.records(start.run_id)
+    return any(
+        (each.scope_id, each.point) == (start.scope_id, facts.point) and each.at >= began
+        for each in kept
+        if isinstance(each, Decided) or (isinstance(each, Called) and each.last)
     )
 
 
@@ -101,10 +135,7 @@ def error_in(payload: Json) -> str | None:
     """The error of a failed tool or model call in the payload of its end."""
     if payload.get("error"):
         return _message(payload["error"])
-    response = payload.get("tool_response")
-    if not isinstance(response, dict):
-        return None
-    told = cast("Json", response)
+    told = mapping(payload.get("tool_response"))
     if told.get("error"):
         return _message(told["error"])
     if told.get("isError") is True:
@@ -128,11 +159,9 @@ def _goes_on(facts: Facts, action: HookAction) -> bool:
     if facts.point is not Point.MODEL_END:
         return False
     # Gemini CLI tells of every piece of an answer; the last one has the reason why it is the last.
-    response = _native(facts).get("llm_response")
-    candidates = cast("Json", response).get("candidates") if isinstance(response, dict) else None
+    candidates = inner(_native(facts), "llm_response", "candidates")
     return isinstance(candidates, list) and not any(
-        isinstance(each, dict) and cast("Json", each).get("finishReason")
-        for each in cast("list[Any]", candidates)
+        inner(each, "finishReason") for each in cast("list[Any]", candidates)
     )
 
 
@@ -140,11 +169,11 @@ def _scope_id(facts: Facts, scope: Scope, payload: Any) -> str:
     own = _own_id(facts, scope)
     if not own and scope is Scope.TOOL:
         text = json.dumps(payload, sort_keys=True, default=str)
-        own = f"{facts.current_tool}-{digest([text.encode('utf-8', 'backslashreplace')])[:16]}"
+        own = f"{facts.current_tool}-{digest(text.encode('utf-8', 'backslashreplace'))[:16]}"
     return storable(f"{own or 'main'}-{scope}")
 
 
-def has_own_id(facts: Facts) -> bool:
+def _has_own_id(facts: Facts) -> bool:
     """True if the client has named this tool call or agent by an id that it gives to no second one."""
     point = facts.point
     return isinstance(point, Point) and point.scope in _UNIQUE and bool(_own_id(facts, point.scope))
@@ -162,4 +191,4 @@ def _native(facts: Facts) -> Json:
 
 
 def _message(error: Any) -> str:
-    return as_text(cast("Json", error).get("message", error) if isinstance(error, dict) else error)
+    return as_text(mapping(error).get("message", error))

@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from os import PathLike
 from typing import Any, cast
 
 from hookline.claude.events import EVENTS, meant, point_of
 from hookline.claude.matchers import exact_names, meant_tool, rule_parts, whole_pattern
 from hookline.claude.settings_file import load_json
-from hookline.engine.hook import HookDeclaration, OnError
+from hookline.engine.hook import HookDeclaration, OnError, is_limit
 from hookline.engine.point import Point
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, UsageError, nearest
 from hookline.errors import meant as meant_word
 from hookline.hookfile.read import HookFile
 from hookline.source import Wrong, key_of, without_lines
@@ -104,7 +103,7 @@ def _settings(text: str, file: str, findings: Findings) -> Node | None:
         if trail[0] == "hooks":
             findings.problems.append(FileError(told, file=file, line=line, key=key_of(trail)))
     for key in settings.of_mapping:
-        if key != "hooks" and get_close_matches(key.lower(), ["hooks"], cutoff=0.8):
+        if key != "hooks" and nearest(key.lower(), ["hooks"], 0.8):
             settings.wrong("is not a key of this file; did you mean 'hooks'?", key)
     return settings
 
@@ -326,10 +325,6 @@ def _checked(fits: Callable[[Any], bool], wanted: str) -> Reader:
     return read
 
 
-def _is_limit(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
 
@@ -352,7 +347,9 @@ def _table(**read: Reader) -> Table:
 
 _flag = _checked(lambda value: isinstance(value, bool), "it must be true or false")
 _OF_EVERY: Mapping[str, Reader] = {
-    "timeout": _checked(_is_limit, "give seconds greater than 0"),
+    "timeout": _checked(
+        lambda value: is_limit(value) and value < float("inf"), "give seconds greater than 0"
+    ),
     "if": _checked(
         lambda value: isinstance(value, str), "it must be a permission rule such as 'Bash(git *)'"
     ),

@@ -27,6 +27,12 @@ class JsonNode:
         self.opening = opening
         self.members: list[Member] = []
 
+    def index(self, part: str | int) -> int:
+        """The position of a member that is there, by its key or as it is."""
+        if isinstance(part, int):
+            return part
+        return max(index for index, each in enumerate(self.members) if each.key == part)
+
     def at(self, key: str) -> JsonNode | None:
         """The value of a key; the last one of a key that is there twice, as readers of JSON have it."""
         return next((each.value for each in reversed(self.members) if each.key == key), None)
@@ -87,7 +93,7 @@ def _with_lines(text: str) -> tuple[Any, int, list[tuple[Trail, int]]]:
         for member in members:
             node, line = member.value, line_at(member.start)
             if node.opening:
-                value = (LinedDict if node.opening == "{" else LinedList)(line_at(node.start))
+                value = LinedDict() if node.opening == "{" else LinedList()
             else:
                 value = json.loads(text[node.start : node.end])
             if isinstance(within, LinedDict):
@@ -164,24 +170,23 @@ def undone(text: str, insertions: Iterable[Insertion]) -> str:
     return text
 
 
-def removals(within: JsonNode, gone: set[int]) -> list[tuple[int, int]]:
-    """The stretches of text that members take with them, their commas and line breaks included."""
-    members = within.members
-    if len(gone) == len(members):
-        return [(within.start + 1, within.end - 1)]
-    first = min(set(range(len(members))) - gone)
-    return [
-        (members[index].start, members[index + 1].start)
-        if index < first
-        else (members[index - 1].end, members[index].end)
-        for index in gone
-    ]
+def without(text: str, trail: Trail, *outer: Trail) -> str:
+    """The text without what a trail leads to, its comma and line break included.
 
-
-def removed(text: str, stretches: Iterable[tuple[int, int]]) -> str:
-    for start, end in sorted(stretches, reverse=True):
-        text = text[:start] + text[end:]
-    return text
+    Where nothing else stands beside that, it is removed with what is around it: what the first of `outer` leads to.
+    """
+    within = nodes(text)
+    for part in trail[:-1]:
+        within = within.members[within.index(part)].value
+    members, index = within.members, within.index(trail[-1])
+    if len(members) > 1:
+        start = members[index - 1].end if index else members[0].start
+        end = members[index].end if index else members[1].start
+    elif outer:
+        return without(text, *outer)
+    else:
+        start, end = within.start + 1, within.end - 1
+    return text[:start] + text[end:]
 
 
 def _block(entry: tuple[str | None, Any], unit: str, newline: str) -> str:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import EVENTS, ClaudeEvent, meant
 from hookline.engine.classes import replace
+from hookline.engine.plain import DEEPEST, json_or_none, singles
 from hookline.engine.result import CONTINUE, HookAction, HookResult
 from hookline.engine.secret_shapes import lazy_pattern
-from hookline.errors import HookBroke, UsageError
+from hookline.errors import HookBroke, UsageError, nearest
 from hookline.journal.encoding import CAP
 
 Json = dict[str, Any]
@@ -53,8 +54,6 @@ _BESIDE: Mapping[str, tuple[str, ...]] = {
 """Keys that are read only together with one of these."""
 _ASKS_FOR_PERMISSION = ("PreToolUse", "PermissionRequest", "PreModelSwitch")
 _STRICTEST_FIRST = (HookAction.FAIL, HookAction.BLOCK, HookAction.ASK, HookAction.ALLOW)
-
-_DEEPEST = 100
 
 _TOP_KEYS: Mapping[str, type] = {
     "continue": bool,
@@ -225,11 +224,7 @@ def _goes_async(text: str) -> bool:
     line, _, more = text.partition("\n")
     if not more or not line.startswith("{") or '"async"' not in line:
         return False
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return cast("Json", value).get("async") is True
+    return (json_or_none(line) or {}).get("async") is True
 
 
 def _meaning(rules: Reading, answer: Json) -> HookResult:
@@ -381,14 +376,14 @@ def _object_in(text: str) -> Json | None:
         return None
     try:
         value: Any = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+        _check_values(value)
     except RecursionError:
-        raise _bad_answer(f"its JSON is nested deeper than {_DEEPEST} levels") from None
+        raise _bad_answer(f"its JSON is nested deeper than {DEEPEST} levels") from None
     except ValueError as exc:
         raise _bad_answer(
             f"its answer starts with '{{' but is not JSON ({exc}): {_shown(text)};"
             " print one JSON object and nothing before or after it"
         ) from None
-    _check_values(value)
     return cast("Json", value)
 
 
@@ -405,7 +400,7 @@ def _check_plain(text: str) -> None:
         value: Any = json.loads(text)
     except RecursionError:
         raise _bad_answer(
-            f"printed a JSON array nested deeper than {_DEEPEST} levels; print one JSON object"
+            f"printed a JSON array nested deeper than {DEEPEST} levels; print one JSON object"
         ) from None
     except ValueError:
         return
@@ -414,19 +409,10 @@ def _check_plain(text: str) -> None:
 
 def _check_values(value: Any) -> None:
     """Raises for valid JSON that later code cannot carry: deep nesting, infinite numbers, lone surrogates."""
-    waiting: list[tuple[Any, int]] = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        if depth > _DEEPEST:
-            raise _bad_answer(f"its JSON is nested deeper than {_DEEPEST} levels")
-        if isinstance(item, dict):
-            members = cast("Json", item)
-            waiting += [(inner, depth + 1) for pair in members.items() for inner in pair]
-        elif isinstance(item, list):
-            waiting += [(inner, depth + 1) for inner in cast("list[Any]", item)]
-        elif isinstance(item, float) and not math.isfinite(item):
+    for item in singles(value):
+        if isinstance(item, float) and not math.isfinite(item):
             raise _bad_answer("its JSON has a number too large to hold")
-        elif isinstance(item, str) and not item.isascii():
+        if isinstance(item, str) and not item.isascii():
             try:
                 item.encode()
             except UnicodeEncodeError:
@@ -492,41 +478,28 @@ def _check_keys(name: str, answer: Json) -> None:
 def _check_spelling(key: str, known: Iterable[str]) -> None:
     lower = {word.lower(): word for word in known}
     plain = key.lower().replace("_", "").replace("-", "")
-    near = _near(plain, lower, 0.85)
-    near = near or [word for word in lower if sorted(word) == sorted(plain)]
+    same_letters = (word for word in lower if sorted(word) == sorted(plain))
+    near = nearest(plain, lower, 0.85) or next(same_letters, None)
     if near:
-        raise _bad_answer(f"unknown key {key!r}; did you mean {lower[near[0]]!r}?")
+        raise _bad_answer(f"unknown key {key!r}; did you mean {lower[near]!r}?")
 
 
 def _check_types(value: Json, types: Mapping[str, type | None], where: str) -> None:
     for key, wanted in types.items():
         if key not in value:
             continue
-        got = value[key]
-        right = got is not None if wanted is None else _is(got, wanted)
+        got, must = _kind(value[key]), _KINDS[wanted] if wanted else "a value other than null"
+        right = got == must if wanted else got != "null"
         if not right:
-            must = _KINDS[wanted] if wanted else "a value other than null"
-            raise _bad_answer(f"{where}{key} is {_kind(got)}; it must be {must}")
-
-
-def _is(value: Any, wanted: type) -> bool:
-    if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, wanted)
+            raise _bad_answer(f"{where}{key} is {got}; it must be {must}")
 
 
 def _action_of(words: Mapping[str, HookAction], key: str, value: Any) -> HookAction:
     if isinstance(value, str) and value in words:
         return words[value]
-    near = _near(str(value).lower(), words, 0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(str(value).lower(), words)
+    hint = f"did you mean {near!r}? " if near else ""
     raise _bad_answer(f"{key} is {value!r}; {hint}known: {', '.join(words)}")
-
-
-def _near(word: str, known: Iterable[str], cutoff: float) -> list[str]:
-    from difflib import get_close_matches  # only for a message; most answers need none
-
-    return get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
 def _decoded(output: bytes) -> str:

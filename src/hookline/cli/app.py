@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple, get_type_hints
 
-from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError
+from hookline.errors import FileError, HooklineError, JournalError, RunEnded, UsageError, nearest
 from hookline.files import output
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
@@ -120,10 +120,8 @@ def _named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         )
     if first.startswith("-"):
         raise UsageError(f"there is no option {first} before a command (hookline --help)")
-    from difflib import get_close_matches
-
-    near = get_close_matches(first, [*COMMANDS, "answer"], 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(first, [*COMMANDS, "answer"])
+    hint = f"; did you mean {near!r}?" if near else ""
     raise UsageError(f"there is no command {first!r}{hint} (hookline --help)")
 
 

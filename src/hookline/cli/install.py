@@ -26,8 +26,7 @@ from hookline.claude.entries import (
 from hookline.claude.events import fails_closed
 from hookline.cli.project import FIRST, Report, approve_by
 from hookline.cli.proof import PROVED, prove
-from hookline.engine.hook import HookDeclaration
-from hookline.errors import HooklineError, UsageError
+from hookline.errors import UsageError
 from hookline.hookfile.person import missing_person, need_person
 from hookline.hookfile.read import parse, read
 from hookline.hookfile.sources import found, machine_file, user_file
@@ -62,10 +61,6 @@ class _Target:
     folder: Path
     file: Path
 
-    def words(self, place: Place) -> str:
-        """The arguments that name this client's settings of a place."""
-        return self.client.name if place is Place.PROJECT else f"{self.client.name} --{place}"
-
     @property
     def config(self) -> Path | None:
         """The file that has to trust entries in these settings; None if there is no such thing."""
@@ -78,7 +73,8 @@ def install(options: InstallOptions) -> int:
     target, report = _target(options), Report(options.json)
     settings, elsewhere = read_settings(target.file), _elsewhere(target)
     wrote = _write_hook_file(target, report)
-    hooks = [hook for source in found([target.folder], os.environ) for hook in _hooks(Path(source.file))]
+    # A file that cannot be read has none here; that is said where it is approved, or at the first call.
+    hooks = [hook for source in found([target.folder], os.environ) for hook in read(source.file).hooks]
     needed = wanted(target.client, target.place, hooks, settings)
     had = [(each.event, each.handler) for each in settings.entries()]
     # Where wider settings have it, this file is left alone, so that everything runs once.
@@ -177,15 +173,8 @@ def _told_elsewhere(target: _Target, place: Place, other: Settings, *, alone: bo
     there = f"hookline is in {other.file}, which {target.client.title} reads as well"
     if alone:
         return f"{target.file}: not changed, because {there}; everything runs once"
-    remove = f"hookline uninstall {target.words(target.place)}"
+    remove = f"hookline uninstall {target.client.words(target.place)}"
     return f"{there}: a call that both ask about is answered once; to have one entry: {remove}"
-
-
-def _hooks(file: Path) -> tuple[HookDeclaration, ...]:
-    try:
-        return read(file).hooks
-    except HooklineError:
-        return ()  # said where the file is approved, or at the first call
 
 
 def _hook_file(target: _Target) -> tuple[Path, str] | None:
@@ -205,7 +194,7 @@ def _write_hook_file(target: _Target, report: Report) -> str | None:
     if made_folder:
         file.parent.chmod(0o755)
     written(file, content, mode=0o644)
-    keep_note(file, {"after": digest([content]), "made_folder": made_folder})
+    keep_note(file, {"after": digest(content), "made_folder": made_folder})
     if target.place is Place.USER:
         # It needs no approval; that it had one tells, where it is gone, that it was there.
         approve(file, parse(text, str(file)).hooks, os.environ)

@@ -11,7 +11,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from hookline.errors import UsageError
+from hookline.errors import UsageError, nearest
 from hookline.files import output
 from hookline.options import option_name
 
@@ -43,13 +43,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
-            from difflib import get_close_matches
-
             word = unknown.split(" ")[0].partition("=")[0]
-            near = get_close_matches(
-                word, [each for each in self._option_string_actions if each[:2] == "--"], 1
-            )
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(word, (each for each in self._option_string_actions if each[:2] == "--"))
+            hint = f"; did you mean {near}?" if near else ""
             message = f"there is no option {word}{hint}"
         raise UsageError(f"{message} ({self.prog} --help)")
 

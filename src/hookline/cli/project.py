@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.payload import when_text
+from hookline.claude.hooks import when_text
 from hookline.engine.hook import HookDeclaration
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output

@@ -17,7 +17,7 @@ from typing import Any
 
 from hookline.claude.clients import Client
 from hookline.claude.entries import Handler, Settings
-from hookline.claude.events import CALLERS
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS
 from hookline.claude.tools import TOOLS
 from hookline.cli.project import FIRST
 from hookline.engine.point import Point
@@ -79,7 +79,9 @@ def _environ(client: Client, project: Path, home: Path) -> dict[str, str]:
     path = [
         each for each in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.realpath(each) != own
     ]
-    names = {client.project_variable, "CLAUDE_PROJECT_DIR"} - {""} if client.project_variable else set[str]()
+    variable = PROJECT_FOLDERS.get(client.caller)
+    # Clients that have one set that of Claude Code too.
+    names = {variable, PROJECT_FOLDERS["claude"]} if variable else ()
     return {
         **os.environ,
         "PATH": os.pathsep.join(path),

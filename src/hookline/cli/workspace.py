@@ -7,12 +7,10 @@ import time
 from dataclasses import dataclass
 
 from hookline.errors import UsageError
-from hookline.journal.masking import Mask
 from hookline.options import argument, flag, option
-from hookline.secret_names import secrets_in
 from hookline.symphony.attempt import AttemptSite, removed
 from hookline.symphony.read import read_workflow
-from hookline.symphony.run import open_site, watchers
+from hookline.symphony.run import open_site
 from hookline.symphony.workspace import Workspace, WorkspaceRoot
 from hookline.terminal import interruptible, out, print_json
 
@@ -54,9 +52,7 @@ def list_workspaces(options: ListOptions) -> int:
 def remove_workspace(options: RemoveOptions) -> int:
     workflow = read_workflow(options.file).checked()
     key = options.key
-    mask = Mask(secrets_in(os.environ))
-    watch = watchers(mask, json=False, quiet=False)
-    with open_site(workflow, mask, watch, holder="hookline workspace rm") as site:
+    with open_site(workflow, holder="hookline workspace rm") as site:
         found = site.root.find(key) or next(
             (each for each in site.root.listed() if each.identifier == key), None
         )

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hookline.claude.matchers import denied_by, selector
-from hookline.claude.payload import (
+from hookline.claude.hooks import (
     argv_of,
-    command_of,
+    missing_command,
     own_result_of,
-    own_stdin_of,
+    process_of,
     result_of,
-    shell_of,
-    stdin_of,
+    script_fault,
     when_of,
     when_text,
 )
+from hookline.claude.matchers import denied_by, selector
+from hookline.claude.payload import own_stdin_of, stdin_of
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import (
     WITHHOLDS,
@@ -39,13 +38,12 @@ from hookline.engine.hook import (
 from hookline.engine.plain import plain
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.errors import FileError, UsageError
+from hookline.errors import FileError, HookBroke, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
 from hookline.hookfile.importer import function_of, imported, is_ready_guard
 from hookline.hookfile.keys import foreign_point
-from hookline.hookfile.scripts import missing_command, script_fault
 from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
 from hookline.runners import Runner
@@ -148,16 +146,14 @@ def hooks_of(files: Iterable[str], runner: Runner) -> list[Hook]:
 
 def each_once(hooks: Iterable[Hook]) -> tuple[list[Hook], list[str]]:
     """The hooks without those that are the same as an earlier one, whose source counts for more; and who they were."""
-    found: list[Hook] = []
+    found: dict[object, Hook] = {}
     twins: list[str] = []
     for hook in hooks:
-        first = next((other for other in found if hook.same and other.same == hook.same), None)
-        if first is None:
-            found.append(hook)
-        else:
-            found[found.index(first)] = _together(first, hook)
+        first = found.setdefault(hook.same or id(hook), hook)
+        if first is not hook:
+            found[hook.same] = _together(first, hook)
             twins.append(f"{first.name} ({first.source}, {hook.source})")
-    return found, twins
+    return list(found.values()), twins
 
 
 def _together(first: Hook, other: Hook) -> Hook:
@@ -210,7 +206,7 @@ def attached(file: Path, runner: Runner) -> Attached:
             told = f"hook {each.name}: warm: fork is for processes of this machine; in the {runner.capabilities.name}"
             notes.append(FileError.at(each.source, f"{told} each call starts cold", code="no-effect"))
     if background is not None:
-        hooks.append(_end_of_async(file, background))
+        hooks.append(background.last_hook(file))
     return Attached(hooks, problems, notes, doubts, found.hooks)
 
 
@@ -220,13 +216,14 @@ def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
 
     if declared.mode is not Mode.ENFORCE:
         yield doubt(f"its mode is {declared.mode}, so it refuses nothing", "not-enforced")
-    if declared.kind == "image" and not any(map(shutil.which, ("podman", "docker"))):
-        told = "it could not start: containers need podman or docker, and neither is on PATH"
-        yield doubt(told, "missing-program")
-    argv = argv_of(declared.params) if declared.kind == "command" else ()
-    if declared.kind == "shell":
-        argv = ("sh", "-c", declared.params["script"])
-    if argv:
+    if declared.kind == "image":
+        import shutil  # slow to load, and few hooks are images
+
+        if not any(map(shutil.which, ("podman", "docker"))):
+            told = "it could not start: containers need podman or docker, and neither is on PATH"
+            yield doubt(told, "missing-program")
+    if declared.kind in native.PROCESSES:
+        argv = argv_of(declared)
         cwd = declared.params.get("cwd") or declared.params.get("folder")
         absent = missing_command(argv, cwd)
         if absent is not None:
@@ -292,21 +289,8 @@ def _identity(declared: HookDeclaration) -> str | None:
 def _async(made: Hook, declared: HookDeclaration, runner: Runner, background: Background) -> Hook:
     """The hook, begun and not waited for; what it says is observed at most."""
     unlimited = _HANDLERS[declared.kind](replace(declared, timeout=None), runner)
-    limited = _HANDLERS[declared.kind](declared, runner)
-    handler = background.handler(declared.name, unlimited, limited)
+    handler = background.handler(declared.name, unlimited, made.handler)
     return replace(made, handler=handler, timeout=None, mode=Mode.OBSERVE)
-
-
-def _end_of_async(file: Path, background: Background) -> Hook:
-    return Hook(
-        name=f"the end of async hooks ({file.name})",
-        points=frozenset({Point.RUN_END}),
-        handler=background.end,
-        kind="background",
-        timeout=None,
-        on_error=OnError.CONTINUE,
-        source=str(file),
-    )
 
 
 def _command(declared: HookDeclaration, runner: Runner) -> Handler:
@@ -317,7 +301,7 @@ def _command(declared: HookDeclaration, runner: Runner) -> Handler:
 
         if isinstance(runner, LocalRunner):
             runner = WarmRunner(runner, preload=params.get("preload", ()))
-    return command_of(declared, runner)
+    return process_of(declared, runner)
 
 
 def _permissions(declared: HookDeclaration, _runner: Runner) -> Handler:
@@ -356,19 +340,30 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
 def _image(declared: HookDeclaration, runner: Runner) -> Handler:
     """In a container wherever the other hooks run: an image is never taken for something else."""
     params = declared.params
+    try:
+        containers = _containers(runner)
+    except UsageError as exc:
+        return _never_started(str(exc))
     return container_handler(
         params["image"],
-        _containers(runner),
+        containers,
         command=params.get("command", ()),
         args=params.get("args", ()),
-        env=params.get("env"),
+        env=params.get("env", {}),
         network=params.get("network", False),
         timeout=declared.timeout,
     )
 
 
+def _never_started(why: str) -> Handler:
+    def handler(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
+        raise HookBroke(f"could not start: {why}", kind="not_started")
+
+    return handler
+
+
 def _containers(runner: Runner) -> Runner:
-    from hookline.runners.container import ContainerRunner, NoContainers
+    from hookline.runners.container import ContainerRunner
     from hookline.runners.local import LocalRunner
     from hookline.runners.places import EnclosedRunner
     from hookline.runners.sandbox import SandboxRunner
@@ -379,18 +374,13 @@ def _containers(runner: Runner) -> Runner:
         return runner
     local = runner.local if isinstance(runner, SandboxRunner) else runner
     if not isinstance(local, LocalRunner):
-        return NoContainers(
-            f"an image needs --on container, local or sandbox; this is {type(runner).__name__}"
-        )
-    try:
-        return ContainerRunner(local)
-    except UsageError as exc:
-        return NoContainers(f"{exc}")
+        raise UsageError(f"an image needs --on container, local or sandbox; this is {type(runner).__name__}")
+    return ContainerRunner(local)
 
 
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
     "command": _command,
-    "shell": shell_of,
+    "shell": process_of,
     "http": _http,
     "image": _image,
     "permissions": _permissions,

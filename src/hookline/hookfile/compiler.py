@@ -56,7 +56,7 @@ def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json
     """The hooks of a file with this content, in order; None where no copy can be believed."""
     try:
         head, _, body = _own(copy_place(file, environ)).partition(b"\n")
-        if head.decode() != digest([body]):
+        if head.decode() != digest(body):
             return None
         copy = cast("Json", json.loads(body))
         unchanged = all(digest_of(name) == digest for name, digest in copy["code"].items())
@@ -78,14 +78,14 @@ def keep_copy(file: Path, content: bytes, found: Attached, environ: Mapping[str,
     place = copy_place(file, environ)
     try:
         files.private_folder(place.parent)
-        files.write_whole(place, digest([body]).encode() + b"\n" + body, mode=0o600, sync=True)
+        files.write_whole(place, digest(body).encode() + b"\n" + body, mode=0o600, sync=True)
     except OSError:
         pass  # then the next call takes the long way too
 
 
 def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
     """One for each hook file, whatever its content is by now."""
-    name = digest([os.fsencode(file.resolve())])[:32]
+    name = digest(os.fsencode(file.resolve()))[:32]
     return default_path(environ).with_name("compiled") / f"{name}.json"
 
 
@@ -102,8 +102,8 @@ def _own(place: Path) -> bytes:
 def _key(file: Path, content: bytes) -> str:
     root = Path(__file__).parents[1]
     sources = [(each.st_mtime_ns, each.st_size) for each in (os.stat(root / name) for name in _MADE_BY)]
-    whole = [VERSION, sources, os.fsdecode(file.resolve()), digest([content])]
-    return digest([json.dumps(whole).encode()])
+    whole = [VERSION, sources, os.fsdecode(file.resolve()), digest(content)]
+    return digest(json.dumps(whole).encode())
 
 
 def _row(declared: HookDeclaration, hook: Hook) -> Json:

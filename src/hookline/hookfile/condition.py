@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hookline.claude.tools import keys_like
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Scope, Status
-from hookline.errors import UsageError, meant
+from hookline.errors import UsageError, meant, nearest
 from hookline.matcher import TOOL_KINDS, search
 from hookline.source import Trail, Wrong, key_of
 
@@ -127,10 +127,8 @@ def _combined(
 
 def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
     if root not in FIELDS:
-        import difflib
-
-        near = difflib.get_close_matches(root, FIELDS, n=1, cutoff=0.7)
-        right = ".".join([near[0], *rest]) if near else f"input.{key}"
+        near = nearest(root, FIELDS, 0.7)
+        right = ".".join([near, *rest]) if near else f"input.{key}"
         raise Wrong(
             f"unknown field {key!r}; did you mean {right}? A field begins with {', '.join(FIELDS)}", trail
         )
@@ -141,11 +139,9 @@ def _check_field(key: str, root: str, rest: list[str], trail: Trail) -> None:
 
 
 def _check_input(rest: list[str], inputs: Collection[str], trail: Trail) -> None:
-    import difflib
-
-    near = difflib.get_close_matches(rest[0].lower(), inputs, n=1, cutoff=0.8)
-    if near and rest[0] != f"{near[0]}s":
-        right = ".".join(["input", near[0], *rest[1:]])
+    near = nearest(rest[0].lower(), inputs, 0.8)
+    if near and rest[0] != f"{near}s":
+        right = ".".join(["input", near, *rest[1:]])
         raise Wrong(f"no tool that this is for has {rest[0]!r} in its input; did you mean {right}?", trail)
 
 

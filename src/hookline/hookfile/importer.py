@@ -22,18 +22,12 @@ def is_ready_guard(params: Mapping[str, Any]) -> bool:
 
 def function_of(declared: HookDeclaration) -> Callable[..., Any]:
     """The function that an entry's `python:` names."""
-    params = declared.params
-    file, _, line = declared.source.rpartition(":")
-    place = f"{params.get('file') or params['module']}:{params['function']}"
-    module, _, _ = imported(place, Path(file or declared.source).resolve().parent)
-    function = getattr(module, params["function"], None)
+    place, name = declared.params.get("file") or declared.params["module"], declared.params["function"]
+    file = declared.source.rpartition(":")[0] or declared.source
+    module, _, _ = imported(f"{place}:{name}", Path(file).resolve().parent)
+    function = getattr(module, name, None)
     if not callable(function):
-        raise FileError(
-            f"there is no function {params['function']!r} in {params.get('file') or params['module']}",
-            file=file or declared.source,
-            line=int(line) if line.isdigit() else None,
-            key="python",
-        )
+        raise FileError.at(declared.source, f"there is no function {name!r} in {place}", key="python")
     return function
 
 

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from hookline.claude.events import CALLERS, known_caller
 from hookline.claude.tools import TOOLS
 from hookline.engine.context import Facts
-from hookline.engine.point import Point
-from hookline.errors import UsageError, meant
+from hookline.engine.point import KEYWORDS, Point
+from hookline.errors import UsageError, meant, nearest
 from hookline.hookfile.condition import check_condition
 from hookline.matcher import matcher
 from hookline.source import Trail, Wrong, without_lines
@@ -26,12 +26,7 @@ MILLISECONDS_FROM = 1000
 
 _ELSEWHERE: Mapping[str, Point] = {
     **{name.lower(): point for names in CALLERS.values() for name, point in names.items() if point},
-    "onstart": Point.AGENT_START,
-    "onend": Point.AGENT_END,
-    "onagentstepstart": Point.STEP_START,
-    "onagentstepend": Point.STEP_END,
-    "ontoolstart": Point.TOOL_START,
-    "ontoolend": Point.TOOL_END,
+    **{name.replace("_", ""): point for name, point in KEYWORDS.items()},
     "aftercreate": Point.WORKSPACE_START,
     "beforeremove": Point.WORKSPACE_END,
     "beforerun": Point.RUN_START,
@@ -102,8 +97,6 @@ def _point(word: Any, trail: Trail) -> Point | str:
 
 def foreign_point(word: str) -> str:
     """`x.client.Event` as it is; UsageError if no hook is ever called there. A client may have newer events than we know."""
-    import difflib
-
     if not FOREIGN.fullmatch(word):
         raise UsageError(f"unknown point {word!r}; an event of a client is written as x.claude.Notification")
     client, event = word.split(".")[1:]
@@ -111,9 +104,9 @@ def foreign_point(word: str) -> str:
     if point := known.get(event):
         raise UsageError(f"{word!r} is no point of its own; write {point}")
     names = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(event.lower(), names, n=1, cutoff=0.85)
+    near = nearest(event.lower(), names, 0.85)
     if near and event not in known:
-        raise UsageError(f"{event!r} is not an event of {client}; did you mean {names[near[0]]}?")
+        raise UsageError(f"{event!r} is not an event of {client}; did you mean {names[near]}?")
     return word
 
 

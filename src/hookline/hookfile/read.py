@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.claude.events import CALLERS, refuses
+from hookline.claude.events import CALLERS, point_of, refuses
 from hookline.engine.hook import DEFAULT_TIMEOUT, WITHHOLDS, HookDeclaration, Mode, OnError
 from hookline.engine.point import Point, Scope
 from hookline.errors import FileError, meant
@@ -17,7 +17,7 @@ from hookline.source import Document, Wrong, load, text_of
 from hookline.table import Findings, Key, Node, Table, flag, spoken, unread
 
 FOREIGN: Mapping[Point | str, OnError] = {
-    f"x.{caller}.{name}": OnError.BLOCK
+    point_of(name, caller): OnError.BLOCK
     for caller, names in CALLERS.items()
     for name, point in names.items()
     if point is None and refuses(name, caller)
@@ -245,7 +245,7 @@ def read(file: str | PathLike[str]) -> HookFile:
 
 
 def parse(
-    text: str | bytes, file: str | PathLike[str] = "hookline.yaml", *, folder: str | PathLike[str] = ""
+    text: str, file: str | PathLike[str] = "hookline.yaml", *, folder: str | PathLike[str] = ""
 ) -> HookFile:
     """The hooks of a text."""
     try:

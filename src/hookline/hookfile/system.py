@@ -51,8 +51,8 @@ def _of_other_client(file: Path) -> list[FileError] | None:
     from hookline.claude.codex_trust import is_trusted
     from hookline.claude.entries import SWITCHES, Entry
     from hookline.claude.events import CALLERS, meant
+    from hookline.claude.hooks import missing_command
     from hookline.claude.settings_file import load_json
-    from hookline.hookfile.scripts import missing_command
     from hookline.source import text_of
     from hookline.table import Findings, Node
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -102,7 +103,7 @@ def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str
 
 def content_digest(file: Path, hooks: tuple[HookDeclaration, ...]) -> str:
     """`sha256:...` of a file together with the local files that it names, wherever they are."""
-    return f"sha256:{digest([json.dumps(content_of(file, hooks), sort_keys=True).encode()])}"
+    return f"sha256:{digest(json.dumps(content_of(file, hooks), sort_keys=True).encode())}"
 
 
 def refuse_distrusted(file: Path, environ: Mapping[str, str], *, option: str) -> None:
@@ -180,10 +181,8 @@ def refuse_unowned(file: Path) -> None:
 
 def status_of(file: Path) -> os.stat_result:
     """The owner and mode of a file that is there; raises ours if it cannot be reached."""
-    try:
+    with can_be("read", file):
         return os.stat(file)
-    except OSError as exc:
-        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
 
 
 def _identity(file: Path) -> tuple[str, str]:
@@ -232,22 +231,27 @@ def remembered(store: Path) -> dict[str, Any]:
 
 
 def remember(store: Path, value: Mapping[str, Any]) -> None:
-    try:
+    with can_be("written", store):
         files.private_folder(store.parent)
-    except OSError as exc:
-        raise FileError(f"cannot be written: {exc.strerror}", file=store) from exc
     written(store, json.dumps(value, indent=2).encode() + b"\n", mode=0o600)
 
 
 def written(file: Path, content: bytes, *, mode: int | None = None) -> None:
     """Whole or not at all; a link stays a link, and the mode stays unless one is given."""
     full = file.resolve()
-    try:
+    with can_be("written", file):
         if mode is None and full.exists():
             mode = full.stat().st_mode & 0o7777
         files.write_whole(full, content, mode=mode, sync=True)
+
+
+@contextmanager
+def can_be(used: str, file: str | Path) -> Generator[None]:
+    """Raise ours where the system does not let a file be read, written or made."""
+    try:
+        yield
     except OSError as exc:
-        raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
+        raise FileError(f"cannot be {used}: {exc.strerror}", file=file) from exc
 
 
 def _store(environ: Mapping[str, str]) -> Path:
@@ -286,19 +290,15 @@ def digest_of(file: str | Path) -> str | None:
     """The digest of a file's content; None if there is no file."""
     if not os.path.isfile(file):
         return None
-    try:
-        with open(file, "rb") as opened:
-            return digest(iter(lambda: opened.read(_CHUNK), b""))
-    except OSError as exc:
-        raise FileError(f"cannot be read: {exc.strerror}", file=file) from exc
-
-
-def digest(parts: Iterable[bytes]) -> str:
-    """The SHA-256 of all the parts as one content."""
     found = _sha256()
-    for part in parts:
-        found.update(part)
+    with can_be("read", file), open(file, "rb") as opened:
+        while part := opened.read(_CHUNK):
+            found.update(part)
     return found.hexdigest()
+
+
+def digest(content: bytes) -> str:
+    return _sha256(content).hexdigest()
 
 
 def _own_sha256() -> Any:
