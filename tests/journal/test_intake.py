@@ -24,7 +24,7 @@ from hookline.journal.stream import INSIDE, Sender, lacking
 from hookline.kagent.records import PodRecords
 from hookline.kube.jobs import JobEnd
 from hookline.pyagent.cluster import RunStream
-from hookline.symphony.pod import AttemptStream
+from hookline.symphony.jobs import AttemptStream
 from hookline.sympozium.cluster.ledger import InnerRecords, JournalWriter, Ledger
 from hookline.sympozium.run.agent import relayed
 from hookline.sympozium.run.folders import SOCKET

@@ -12,16 +12,14 @@ from hookline.images.reference import directory_name
 from hookline.kagent.agent import (
     TIMEOUT,
     HookEntry,
-    directory,
     hook_config,
     planned,
     runtime_config,
-    searched,
 )
 from hookline.kagent.keys import MOST_HOOKS
 from hookline.kagent.load import live
 from hookline.kagent.read import is_kagent, parse
-from hookline.matcher import pattern
+from hookline.matcher import pattern, searched
 from hookline.runners.local import LocalRunner
 
 SEED = """\
@@ -214,12 +212,13 @@ def test_a_hook_is_declared_with_its_limit_its_folder_and_its_line():
         ("hooks@sha256:" + "a" * 64, "hooks"),
         ("hooks", "hooks"),
         ("hooks:v1", "hooks"),
+        ("oci:layout", "layout"),
     ],
 )
 def test_an_image_s_folder_is_the_last_part_of_its_name(ref, name):
-    assert directory(ref) == name
-    # What fetches the images has the same rule.
     assert directory_name(ref) == name
+    found = parse(agent({**GOOD, "ref": ref}), "agent.yaml")
+    assert [entry.folder() for entry in found.agents[0].hooks] == [f"/hooks/{name}"]
 
 
 HOOK_MISTAKES = [

@@ -69,7 +69,7 @@ class Kubectl:
         """Has the server know our kinds. They stay: other tests use them too."""
         self.well("apply", given={"apiVersion": "v1", "kind": "List", "items": list(definitions)})
         names = [f"crd/{each['metadata']['name']}" for each in definitions]
-        self.well("wait", "--for=condition=Established", "--timeout=60s", *names)
+        self.well("wait", "--for=condition=Established", "--timeout=300s", *names)
 
     def with_status(self, given: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
         """The object as it is stored after its status was written."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline.kube.jobs import GIVEN, JOB_LABEL, Task, claim_of, job_of, secret_of
+from hookline.kube.jobs import GIVEN, JOB_LABEL, Task, claim_spec, job_of, secret_of
 
 TASK = Task(
     name="hookline-run-1",
@@ -93,8 +93,8 @@ def test_with_a_claim_the_journal_is_on_it_and_root_only_opens_it(as_root):
     )
 
 
-def test_a_claim_outlives_the_jobs_that_use_it():
-    made = claim_of("w", "here", size="2Gi", storage_class="fast", labels={"a": "b"}, notes={"c": "d"})
-    assert "ownerReferences" not in made["metadata"]
-    assert made["spec"]["resources"]["requests"]["storage"] == "2Gi"
-    assert made["spec"]["storageClassName"] == "fast"
+def test_a_volume_has_its_size_and_class_and_without_one_that_of_the_cluster():
+    made = claim_spec("2Gi", "fast")
+    assert made["resources"]["requests"]["storage"] == "2Gi"
+    assert made["storageClassName"] == "fast"
+    assert "storageClassName" not in claim_spec("2Gi", "")

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from hookline.errors import UsageError
-from hookline.kube.objects import AGENT_RUN, JOB, KINDS, NAMESPACE, POD, kind_of
+from hookline.kube.objects import AGENT_RUN, JOB, KINDS, NAMESPACE, POD, kind_of, objects_in
+from hookline.source import load_all
 
 KNOWN = {
     "a custom one": ("sympozium.ai/v1alpha1", "AgentRun", AGENT_RUN),
@@ -37,6 +38,12 @@ def test_an_unknown_kind_is_told_with_what_would_be_right(obj, said):
     with pytest.raises(UsageError) as told:
         kind_of(obj)
     assert said in str(told.value)
+
+
+def test_each_object_of_a_list_knows_the_line_where_it_begins():
+    text = "kind: Pod\n---\nkind: List\nitems:\n  - kind: Job\n\n  - kind: Pod\n    metadata: {name: a}\n"
+    found = [(each.value["kind"], each.line) for each in objects_in(load_all(text, "x.yaml"))]
+    assert found == [("Pod", 1), ("Job", 5), ("Pod", 7)]
 
 
 def test_no_two_kinds_have_the_same_address():

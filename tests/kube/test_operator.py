@@ -391,7 +391,7 @@ def test_the_rights_are_enough_to_begin_a_run_and_to_clean_up_after_it(installed
         try:
             kubectl.well("create", given=RUN)
             found = until(lambda: kinds_of(kubectl) == {"Job", "Role", "RoleBinding"})
-            kubectl.well("delete", "agentrun", "whole", "--timeout=60s")
+            kubectl.well("delete", "agentrun", "whole", "--timeout=300s")
             gone = until(lambda: not kinds_of(kubectl))
         finally:
             program.terminate()

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from hookline.engine.plain import json_or_none
 from hookline.errors import FileError, ImageError
-from hookline.images.manifest import json_or_none
 from hookline.runners.child import signal_group
 from hookline.tasks import StopToken
 

@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -27,10 +26,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hookline import files
-from hookline.errors import ImageError, UsageError
+from hookline.engine.plain import json_or_none
+from hookline.errors import ImageError, UsageError, nearest
 from hookline.images.archives import local_source
 from hookline.images.layers import LIMITS, Limits, Unpacker
-from hookline.images.manifest import PAUSE, FetchContext, ImageSource, Platform, here, json_or_none
+from hookline.images.manifest import PAUSE, FetchContext, ImageSource, Platform, here
 from hookline.images.reference import Reference, is_local, names
 from hookline.images.registry import RegistrySource
 from hookline.images.tree import TreeEntry, listing, removed
@@ -185,8 +185,8 @@ def _check(refs: Collection[str], sources: Mapping[str, str]) -> None:
             Reference.read(text)
     for ref in sources:
         if ref not in refs:
-            near = get_close_matches(ref, refs, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; they use: {', '.join(refs) or 'none'}"
+            near = nearest(ref, refs)
+            hint = f"; did you mean {near!r}?" if near else f"; they use: {', '.join(refs) or 'none'}"
             raise UsageError(f"a source is given for {ref!r}, which no hook uses{hint}")
 
 

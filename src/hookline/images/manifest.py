@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol, cast
 
+from hookline.engine.plain import inner, json_or_none
 from hookline.errors import ImageError
 from hookline.images.layers import Limits, Unpacker
 from hookline.images.reference import is_digest
@@ -177,13 +177,9 @@ def manifest_or_index(
 
 def chosen(index: Sequence[Descriptor], platform: Platform, what: str) -> Descriptor:
     """The image in an index that is for `platform`."""
-    fitting = [
-        (rank, number, item)
-        for number, item in enumerate(index)
-        if (rank := _rank(item.platform, platform)) is not None
-    ]
-    if fitting:
-        return min(fitting, key=lambda found: found[:2])[2]
+    ranks = {item: rank for item in index if (rank := _rank(item.platform, platform)) is not None}
+    if ranks:
+        return min(ranks, key=ranks.__getitem__)
     if len(index) == 1 and index[0].platform is None:
         return index[0]
     # An index lists attestations under an unknown platform.
@@ -217,15 +213,6 @@ def json_object(content: bytes, what: str) -> dict[str, Any]:
     if value is None:
         raise ImageError(f"{what} is not a JSON object; it begins with {content[:60]!r}")
     return value
-
-
-def json_or_none(content: bytes | str) -> dict[str, Any] | None:
-    """The object that a JSON text is; None if it is none."""
-    try:
-        value: Any = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def digest_of(content: bytes, like: str = "sha256:") -> str:
@@ -369,8 +356,7 @@ def _descriptor(value: Any, what: str) -> Descriptor:
         raise ImageError(f"{what} has no digest that can be checked (sha256 or sha512): {digest!r}")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ImageError(f"{what} has no size: {size!r}")
-    annotations: Any = item.get("annotations")
-    named: Any = cast("dict[str, Any]", annotations).get(_NAME_KEY) if isinstance(annotations, dict) else None
+    named = inner(item, "annotations", _NAME_KEY)
     return Descriptor(
         media_type=kind if isinstance(kind, str) else "",
         digest=digest,

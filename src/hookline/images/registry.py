@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from hookline import http_client
+from hookline.engine.plain import json_or_none
 from hookline.errors import ImageError
 from hookline.images.credentials import Login, login
 from hookline.images.manifest import (
@@ -26,7 +27,6 @@ from hookline.images.manifest import (
     Landing,
     ManifestSource,
     digest_of,
-    json_or_none,
 )
 from hookline.images.reference import Reference, is_digest
 from hookline.tasks import backoff

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ def xdg_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
     return (Path(user) if user else Path.home()) / default / "hookline"
 
 
-def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
+def open_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
     """The user's journal. `HOOKLINE_PAYLOADS=off` keeps inputs and outputs out of it."""
     from hookline.journal.sqlite import SqliteJournal  # not for who only asks where it is
 
@@ -42,8 +41,3 @@ def opened_journal(secrets: Iterable[str] = ()) -> SqliteJournal:
         secrets=[*secrets_in(os.environ), *secrets],
         payloads=os.environ.get("HOOKLINE_PAYLOADS", "on") != "off",
     )
-
-
-def open_journal(secrets: Iterable[str] = ()) -> closing[SqliteJournal]:
-    """The same, closed at the end of a `with`."""
-    return closing(opened_journal(secrets))

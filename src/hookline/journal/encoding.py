@@ -37,10 +37,10 @@ class Encoding:
         self._names: dict[str, str] = {}
 
     def record(self, record: Record) -> str:
-        if not self.payloads:
-            record = record._replace(**dict.fromkeys(_PAYLOADS & set(record._fields)))
         text = self._quiet_call(record) if isinstance(record, Called) else None
-        return text or self._whole(record)
+        if text is None:
+            text = self._whole(record if self.payloads else record._replace(**_NO_PAYLOADS[type(record)]))
+        return text
 
     def _quiet_call(self, record: Called) -> str | None:
         """The record of a hook that only continued, as most do: formatted by hand, in half the time."""
@@ -125,6 +125,7 @@ _KIND: Mapping[type[Record], str] = {Begun: "begin", Called: "call", Decided: "o
 
 _TEXTS = ("name", "source", "hook", "reason", "error", "note", "tell_model", "tell_user")
 _PAYLOADS = frozenset({"payload", "given", "changed", "output"})
+_NO_PAYLOADS = {kind: dict.fromkeys(_PAYLOADS & set(kind._fields)) for kind in _KIND}
 # By name for all kinds of record; a name means the same in each.
 _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
     **dict.fromkeys(_TEXTS, Encoding.text_json),

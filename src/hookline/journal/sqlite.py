@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import (
@@ -55,7 +55,10 @@ _Entry = tuple[_Row | None, Sequence[_Statement]]
 
 
 class SqliteJournal:
-    """Used by one thread. `patience` is how long, in seconds, another process may hold the file."""
+    """Used by one thread, and closed at the end of a `with`.
+
+    `patience` is how long, in seconds, another process may hold the file.
+    """
 
     def __init__(
         self,
@@ -83,6 +86,12 @@ class SqliteJournal:
         except BaseException:
             self._database.close()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
 
     async def write(self, record: Begun | Ended) -> None:
         await self._stored((self._row(record), self._statements(record)))

@@ -45,8 +45,8 @@ _LARGEST = 1e15
 
 Admit = Callable[[Record], Record | None]
 """The record with the ids used here; None if it is recorded already. A ValueError or TypeError rejects it."""
-Write = Callable[[Record, int], Awaitable[bool]]
-"""Stores a record that came in a line of this many characters. True if it was new; a ValueError rejects it."""
+Write = Callable[[Record], Awaitable[bool]]
+"""Stores a record. True if it was new; a ValueError rejects it."""
 
 
 class Message(NamedTuple):
@@ -57,11 +57,15 @@ class Message(NamedTuple):
 
 
 class Sender:
-    """Writes records and messages as lines. `record` can be used as the watcher of a run."""
+    """Writes records and messages as lines. `record` can be used as the watcher of a run.
 
-    def __init__(self, write: Callable[[str], object], mask: Mask | None = None) -> None:
+    Without `payloads`, records have no inputs and outputs."""
+
+    def __init__(
+        self, write: Callable[[str], object], mask: Mask | None = None, *, payloads: bool = True
+    ) -> None:
         self._write = write
-        self._encoding = Encoding(mask or Mask())
+        self._encoding = Encoding(mask or Mask(), payloads=payloads)
         self._count = 0
 
     def record(self, record: Record) -> None:
@@ -86,12 +90,12 @@ class Sender:
 class LineReader:
     """Reads the lines of a `Sender`, and counts those that are missing.
 
-    A line that came before is skipped, unless `repeats`: the numbers of an untrusted or restarted sender prove nothing,
-    so each line is returned however often it comes.
+    A line that came before is skipped. The numbers of a sender that is not `trusted`, or was restarted, prove nothing,
+    so each of its lines is returned however often it comes.
     """
 
-    def __init__(self, *, repeats: bool = False) -> None:
-        self._repeats = repeats
+    def __init__(self, *, trusted: bool = True) -> None:
+        self._trusted = trusted
         self._first = ""
         self._next = 0
         self.missing = 0
@@ -103,7 +107,7 @@ class LineReader:
         if ours is None:
             return None, line
         number = int(ours[2 : ours.index(",")])
-        if self._repeats:
+        if not self._trusted:
             self._count(number, ours)
         try:
             _, run_id, fields = json.loads(ours[1:])
@@ -111,7 +115,7 @@ class LineReader:
         except (ValueError, TypeError, RecursionError, JournalError):
             return None, line
         # A line that was cut off is not counted until it is complete.
-        if not self._repeats and not self._count(number, ours):
+        if self._trusted and not self._count(number, ours):
             return None, ""
         return found, others
 
@@ -119,7 +123,7 @@ class LineReader:
         """True if the line is new.
 
         If the stream of another process follows on it, the numbers begin again with another first line."""
-        if self._repeats and number == 0 and ours != self._first:
+        if not self._trusted and number == 0 and ours != self._first:
             self._first, self._next = ours, 0
         ahead = number - self._next
         self.missing += max(ahead, 0)
@@ -211,9 +215,8 @@ class Intake(LineReader):
         trusted: bool = True,
         most: float = float("inf"),
     ) -> None:
-        super().__init__(repeats=not trusted)
+        super().__init__(trusted=trusted)
         self._write, self._admit = write, admit
-        self._trusted = trusted
         self._most, self._size = most, 0
         self.taken = 0
         """Records that were new."""
@@ -236,14 +239,14 @@ class Intake(LineReader):
         elif isinstance(found, Message):
             return found, others
         else:
-            await self._record(found, len(line))
+            await self._record(found)
         return None, others
 
-    async def _record(self, found: Record, size: int) -> None:
+    async def _record(self, found: Record) -> None:
         try:
             record = self._admit(found)
             if record is not None:
-                self.taken += await self._write(record, size)
+                self.taken += await self._write(record)
         except (ValueError, TypeError, RecursionError):
             if self._trusted:
                 raise

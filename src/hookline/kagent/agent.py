@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from hookline.claude.events import CALLERS
 from hookline.engine.point import Point
 from hookline.errors import FileError
-from hookline.matcher import pattern
+from hookline.images.reference import directory_name
 from hookline.table import Location
 
 FORMAT = "kagent"
@@ -30,9 +30,6 @@ EVENTS = cast("Mapping[str, Point]", CALLERS["kagent"])
 CORE = ("ConfigMap", "Secret")
 PROVIDERS = {"OpenAI": "openai", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
 """The supported providers, by kagent's names."""
-ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
-"""Its providers that are not."""
-PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +51,7 @@ class HookEntry:
 
     def folder(self, images: str = FOLDER) -> str:
         """Where its image is, below the folder of images."""
-        return f"{images.rstrip('/')}/{directory(self.ref)}"
+        return f"{images.rstrip('/')}/{directory_name(self.ref)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,20 +180,6 @@ def hook_config(hook: HookEntry) -> dict[str, str]:
     """One entry as its runtime is configured; its `ref` has become the folder `dir`."""
     matcher = {"matcher": hook.matcher} if hook.matcher else {}
     return {"event": hook.event, "type": hook.type, **matcher, "command": hook.command, "dir": hook.folder()}
-
-
-def directory(ref: str) -> str:
-    """The folder of an image: the last part of its name, without tag and digest; a registry's port is no tag."""
-    name = ref.rpartition("@")[0] or ref
-    last = name.rpartition("/")[2]
-    return last.rpartition(":")[0] or last
-
-
-def searched(matcher: str) -> str:
-    """A matcher as a pattern for whole names; UsageError where it is not a regular expression."""
-    # By itself first, so that the error shows the pattern as it was written.
-    pattern(matcher)
-    return f"(?s:.*)(?:{matcher})(?s:.*)"
 
 
 def planned(manifests: AgentManifests, agent: AgentManifest, environ: Mapping[str, str]) -> AgentPlan:

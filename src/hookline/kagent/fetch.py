@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hookline.errors import HooklineError, UsageError
+from hookline.images.credentials import by_registry, read_config
+from hookline.images.fetch import fetch
 from hookline.terminal import print_line
 
 _KEPT = ".images"
@@ -49,8 +51,6 @@ async def _put(
     told: Callable[[str], None],
 ) -> None:
     """Fetches images so that `folder/NAME` has the files of each; `names` maps a reference to its NAME."""
-    from hookline.images.fetch import fetch
-
     with tempfile.TemporaryDirectory(prefix="hookline-") as scratch:
         known = {**environ}
         if logins:
@@ -66,8 +66,6 @@ async def _put(
 
 def merged(logins: Sequence[Path], told: Callable[[str], None]) -> dict[str, Any]:
     """Several docker configurations merged; of two logins for a registry the first wins, as for the kubelet."""
-    from hookline.images.credentials import by_registry, read_config
-
     auths: dict[str, Any] = {}
     for file in logins:
         if not os.path.exists(file):

@@ -11,6 +11,7 @@ from typing import Any
 from hookline.claude.events import meant as meant_event
 from hookline.engine.point import Scope
 from hookline.errors import FileError, UsageError, meant
+from hookline.images.reference import directory_name
 from hookline.kagent.agent import (
     CORE,
     EVENTS,
@@ -19,9 +20,8 @@ from hookline.kagent.agent import (
     HookEntry,
     ToolReference,
     ValueFrom,
-    directory,
-    searched,
 )
+from hookline.matcher import pattern
 from hookline.source import Wrong
 from hookline.table import (
     UNSET,
@@ -32,7 +32,7 @@ from hookline.table import (
     Table,
     filled,
     not_here,
-    refuse_slips,
+    open_table,
     split_command,
     text,
     texts,
@@ -50,8 +50,11 @@ _TOOL_KINDS = {"McpServer": "mcpServer", "Agent": "agent"}
 
 def _ref(node: Node) -> str:
     ref = text(node)
-    name = directory(ref)
-    if re.search(r"\s", ref) or not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name in (".", ".."):
+    try:
+        folder = "" if re.search(r"\s|/$", ref) else directory_name(ref)
+    except UsageError:
+        folder = ""
+    if not folder:
         raise Wrong(f"{ref!r} is not an image reference; write it like ghcr.io/org/security-hooks:v1.0")
     return ref
 
@@ -86,13 +89,14 @@ def _hooks(node: Node) -> tuple[HookEntry, ...]:
 
 
 def _hook(node: Node, values: dict[str, Any], refs: dict[str, str], names: Counter[str]) -> HookEntry | None:
-    ref = values.get("ref", "")
-    # Two images may not share a folder; the same one may be named again.
-    name, first = directory(ref), refs.setdefault(directory(ref), ref)
-    if ref and first != ref:
-        node.wrong(
-            f"{ref!r} and {first!r} would both be the folder {name!r}; give the images distinct names", "ref"
-        )
+    ref = values.get("ref")
+    if ref is not None:
+        # Two images may not share a folder; the same one may be named again.
+        folder = directory_name(ref)
+        first = refs.setdefault(folder, ref)
+        if first != ref:
+            told = f"{ref!r} and {first!r} would both be the folder {folder!r}"
+            node.wrong(f"{told}; give the images distinct names", "ref")
     if not node.is_sound:
         return None
     name = f"{values['event']}: {_short(values['command'])}"
@@ -118,7 +122,7 @@ def _broken(node: Node, event: str, matcher: str) -> FileError | None:
         node.note(f"{event} has no tool, so the matcher {matcher!r} is ignored", "matcher")
         return None
     try:
-        searched(matcher)
+        pattern(matcher)
     except UsageError as exc:
         hint = "; leave matcher out to fit every tool" if matcher == "*" else ""
         said = f"{matcher!r} is not a regular expression: {exc.__cause__ or exc}{hint}"
@@ -231,54 +235,45 @@ _HOOK = Table(
     },
     {
         "image": "; did you mean ref?",
-        "on": "; did you mean event?",
-        "hook_event_name": "; did you mean event?",
-        "match": "; did you mean matcher?",
-        "tool": "; did you mean matcher?",
-        "tools": "; did you mean matcher?",
+        **dict.fromkeys(("on", "hook_event_name"), "; did you mean event?"),
+        **dict.fromkeys(("match", "tool", "tools"), "; did you mean matcher?"),
+        **dict.fromkeys(("cmd", "run", "script"), "; did you mean command?"),
         "args": "; arguments belong in command, after the program",
-        "cmd": "; did you mean command?",
-        "run": "; did you mean command?",
-        "script": "; did you mean command?",
         "timeout": f": a kagent hook has {TIMEOUT:g} s, which cannot be set here",
         "name": ": a kagent hook has no name; it is known by its event and command",
         "env": ": a hook's environment is set in declarative.deployment.env",
     },
 )
-_VALUE = Table(
+_VALUE = open_table(
     {
         "type": Key(word(*CORE, called="type")),
         "name": Key(text, needed="it names the object"),
         "key": Key(text, needed="it names the key in it"),
-    },
-    unknown=refuse_slips,
+    }
 )
-_HEADER = Table(
+_HEADER = open_table(
     {
         "name": Key(text, needed="it is the header"),
         "value": Key(text),
         "valueFrom": Key(InMapping(_VALUE, _value_from)),
-    },
-    unknown=refuse_slips,
+    }
 )
 headers = _Pairs(_HEADER, _header, "- name: ...")
 """Reads `headersFrom`."""
-_KEY_REF = Table({**dict.fromkeys(("name", "key"), Key(unread)), **unused("optional")}, unknown=refuse_slips)
+_KEY_REF = open_table({**dict.fromkeys(("name", "key"), Key(unread)), **unused("optional")})
 _IN_KEY_REF = Key(InMapping(_KEY_REF, lambda _, values: UNSET))
-_SOURCE = Table(
+_SOURCE = open_table(
     {
         **dict.fromkeys(("secretKeyRef", "configMapKeyRef"), _IN_KEY_REF),
         **dict.fromkeys(("fieldRef", "resourceFieldRef"), Key(unread)),
-    },
-    unknown=refuse_slips,
+    }
 )
-_ENV = Table(
+_ENV = open_table(
     {
         "name": Key(text, needed="it is the variable"),
         "value": Key(text),
         "valueFrom": Key(InMapping(_SOURCE, lambda _, values: UNSET)),
-    },
-    unknown=refuse_slips,
+    }
 )
 OF_PODS = (
     *(
@@ -299,16 +294,15 @@ OF_PODS = (
         "initContainers",
     ),
 )
-_DEPLOYMENT = Table(
+_DEPLOYMENT = open_table(
     {
         "env": Key(_Pairs(_ENV, _variable, "- name: ...")),
         **dict.fromkeys(OF_PODS, not_here("there is no pod here; it is used on a cluster only")),
-    },
-    unknown=refuse_slips,
+    }
 )
 
 
-_TOOL_REF = Table(
+_TOOL_REF = open_table(
     {
         "kind": Key(text),
         "apiGroup": Key(unread),
@@ -317,10 +311,9 @@ _TOOL_REF = Table(
         "toolNames": Key(texts),
         "requireApproval": Key(texts),
         "allowedHeaders": not_here("there is no request here to take headers from"),
-    },
-    unknown=refuse_slips,
+    }
 )
-_TOOL = Table(
+_TOOL = open_table(
     {
         "type": Key(text),
         "mcpServer": Key(unread, inner=_TOOL_REF),
@@ -328,9 +321,8 @@ _TOOL = Table(
         "headersFrom": Key(headers),
     },
     {"toolNames": ": it belongs under mcpServer"},
-    unknown=refuse_slips,
 )
-_DECLARATIVE = Table(
+_DECLARATIVE = open_table(
     {
         "systemMessage": Key(text),
         "systemMessageFrom": Key(InMapping(_VALUE, _value_from)),
@@ -349,9 +341,8 @@ _DECLARATIVE = Table(
         "hooks": ": hooks belong under spec, next to declarative",
         "model": "; did you mean modelConfig?",
     },
-    unknown=refuse_slips,
 )
-AGENT = Table(
+AGENT = open_table(
     {
         "type": Key(word("Declarative", "BYO", called="type")),
         "declarative": Key(InMapping(_DECLARATIVE, _declarative)),
@@ -362,6 +353,5 @@ AGENT = Table(
         **unused("allowedNamespaces", "sandbox"),
     },
     {"tools": "; did you mean declarative.tools?"},
-    unknown=refuse_slips,
 )
 """The keys under `spec` of an Agent."""

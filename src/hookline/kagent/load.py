@@ -18,7 +18,8 @@ from hookline.agent.mcp_server import McpServer
 from hookline.agent.models import COMPATIBLE
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import ready_tool
-from hookline.claude.payload import PROJECT, result_of, stdin_of
+from hookline.claude.hooks import PROJECT, result_of
+from hookline.claude.payload import stdin_of
 from hookline.claude.tools import kind_of
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Declaration, Handler, Hook, OnError
@@ -26,6 +27,7 @@ from hookline.engine.point import Point, Scope
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, UsageError
 from hookline.handlers.process import process_handler
+from hookline.images.reference import directory_name
 from hookline.kagent.agent import (
     EVENTS,
     FOLDER,
@@ -36,12 +38,10 @@ from hookline.kagent.agent import (
     AgentPlan,
     HookEntry,
     ServerManifest,
-    directory,
     planned,
-    searched,
 )
 from hookline.kagent.read import chosen, read
-from hookline.matcher import matcher
+from hookline.matcher import matcher, searched
 from hookline.runners import Mount, Runner
 from hookline.runners.child import missing_script, script_of
 from hookline.runners.local import LocalRunner
@@ -126,7 +126,7 @@ class Manifest(Loaded):
     def attach_unfetched(self, runner: Runner, *, here: bool) -> list[str]:
         folder = (os.environ.get(FOLDER_VARIABLE) if here else None) or FOLDER
         self.attach(runner, folder)
-        return [f"image {ref} is {folder}/{directory(ref)}" for ref in self.refs]
+        return [f"image {ref} is {folder}/{directory_name(ref)}" for ref in self.refs]
 
     async def check_images(self, images: Sequence[str]) -> tuple[list[FileError], list[FileError | str]]:
         """With the images present, a command that is not in its image is a mistake."""
@@ -236,7 +236,7 @@ def program(
 
 def mounts(refs: Iterable[str], folder: str) -> Iterable[Mount]:
     """Each image below /hooks, read-only. The link in `folder` is resolved first, since it has no target inside."""
-    for name in map(directory, refs):
+    for name in map(directory_name, refs):
         source = os.path.realpath(os.path.join(folder, name))
         yield Mount(target=f"{FOLDER}/{name}", source=source, read_only=True)
 
@@ -392,5 +392,5 @@ def _materialised(refs: Sequence[str]) -> dict[str, str]:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return {}
-    places = {ref: os.path.realpath(os.path.join(folder, directory(ref))) for ref in refs}
+    places = {ref: os.path.realpath(os.path.join(folder, directory_name(ref))) for ref in refs}
     return {ref: place for ref, place in places.items() if os.path.isdir(place)}

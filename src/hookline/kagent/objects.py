@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hookline.errors import FileError
+from hookline.images.reference import directory_name
 from hookline.kagent.agent import (
     FOLDER,
     FOLDER_VARIABLE,
@@ -20,7 +21,6 @@ from hookline.kagent.agent import (
     AgentManifest,
     AgentManifests,
     ValueFrom,
-    directory,
     planned,
     runtime_config,
 )
@@ -124,10 +124,10 @@ def _wrong(agent: AgentManifest, read: AgentManifests) -> Iterator[str]:
         yield "spec.type: hooks cannot run around an agent of the type BYO, which is a program of its own"
     folders: dict[str, str] = {}
     for ref in _refs(read):
-        first = folders.setdefault(directory(ref), ref)
+        first = folders.setdefault(directory_name(ref), ref)
         if first != ref:
             yield (
-                f"spec.hooks: {ref!r} and {first!r} would both be the folder {directory(ref)!r};"
+                f"spec.hooks: {ref!r} and {first!r} would both be the folder {directory_name(ref)!r};"
                 " give the images distinct names"
             )
     for model in read.models:
@@ -231,7 +231,7 @@ class _Objects:
             words += ["--plain", host]
         for index in range(len(logins)):
             words += ["--login", f"{_LOGINS}/{index}/config.json"]
-        words += [f"{ref}={directory(ref)}" for ref in refs]
+        words += [f"{ref}={directory_name(ref)}" for ref in refs]
         mounts: list[Object] = [
             {"name": _HOOKS_VOLUME, "mountPath": FOLDER},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -328,7 +328,7 @@ class _Objects:
     def _applied(self, kind: Kind, content: Object) -> Object:
         """An object of the agent with a digest of itself, to detect later that another one is wanted."""
         uid = str(self.given["metadata"].get("uid") or "")
-        owner = objects.owner_reference(KAGENT.api_version, KAGENT.kind, self.agent.name, uid)
+        owner = objects.owner_reference(KAGENT, self.agent.name, uid)
         name, namespace = self.agent.name, self.agent.namespace
         head = objects.with_head(kind, name, namespace, self._labels(), ownerReferences=[owner])
         made = {**head, **content}

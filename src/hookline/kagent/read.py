@@ -1,4 +1,8 @@
-"""Reads manifests: every known object of a file, with every mistake; and an agent of a cluster."""
+"""Reads manifests: every known object of a file, with every mistake; and an agent of a cluster.
+
+The keys of an `Agent` are in `keys`; those of the objects that it refers to, a `ModelConfig`, a `RemoteMCPServer` and an
+`MCPServer`, are here.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ from hookline.errors import FileError, meant
 from hookline.kagent.agent import (
     CORE,
     DEFAULT_MODEL_CONFIG,
+    PROVIDERS,
     AgentManifest,
     AgentManifests,
     ModelManifest,
     ServerManifest,
+    ValueFrom,
     not_declarative,
 )
-from hookline.kagent.keys import AGENT
-from hookline.kagent.references import command_server, model, remote_server
+from hookline.kagent.keys import AGENT, OF_PODS, headers
 from hookline.kube.objects import (
     KAGENT,
     MCP_SERVER,
@@ -38,7 +43,24 @@ from hookline.kube.objects import (
     within,
 )
 from hookline.source import load_all, text_of
-from hookline.table import Findings, Node, text
+from hookline.table import (
+    UNSET,
+    Findings,
+    InMapping,
+    Key,
+    Node,
+    duration,
+    filled,
+    not_here,
+    number,
+    open_table,
+    pairs,
+    text,
+    texts,
+    unread,
+    unused,
+    word,
+)
 
 Find = Callable[[Kind, str, str], Fields | None]
 """The object of that kind, namespace and name, if the cluster has it."""
@@ -60,7 +82,7 @@ def read(file: str | PathLike[str]) -> AgentManifests:
         return AgentManifests(problems=(exc,))
 
 
-def parse(text: str | bytes, file: str | PathLike[str]) -> AgentManifests:
+def parse(text: str, file: str | PathLike[str]) -> AgentManifests:
     """Every object of the text that is read here, and every mistake in them."""
     try:
         documents = load_all(text, file)
@@ -210,9 +232,164 @@ def _is_read(node: Node, kind: str) -> bool:
     return True
 
 
+def _model(node: Node, name: str, namespace: str) -> ModelManifest | None:
+    spec = spec_of(node, "provider and model")
+    if spec is None:
+        return None
+    values = _MODEL.read(spec)
+    provider = values.get("provider", "OpenAI")
+    for other, key in _OPTIONS.items():
+        if key in values and other != provider:
+            spec.wrong(f"belongs to the provider {other}, and the provider is {provider}", key)
+    return ModelManifest(
+        name=name,
+        namespace=namespace,
+        provider=provider,
+        model=values.get("model", ""),
+        key=_key(spec, provider),
+        place=spec.location("provider"),
+        **values.get(_OPTIONS.get(provider, ""), {}),
+    )
+
+
+def _command_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
+    spec = node.mapping("spec") or node.with_value({})
+    values = _COMMAND.read(spec)
+    given = values.get("deployment")
+    if given is None:
+        if "deployment" not in spec:
+            node.wrong("spec.deployment is missing; it has the server's cmd and args")
+        return None
+    command = given.pop("cmd", "")
+    absent = ""
+    if values.get("transport") == "http":
+        absent = "it is a server for HTTP, which a cluster starts; start it, and write a RemoteMCPServer"
+    elif not command:
+        absent = "it is only an image, which a cluster starts; give its spec.deployment.cmd"
+    elif spec.of_mapping["deployment"].get("image"):
+        told = f"the image is not used here; {command!r} is started on this machine"
+        spec.note(told, "deployment", "image")
+    return ServerManifest(
+        kind="MCPServer",
+        name=name,
+        namespace=namespace,
+        command=command,
+        absent=absent,
+        **given,
+    )
+
+
+def _remote_server(node: Node, name: str, namespace: str) -> ServerManifest | None:
+    spec = spec_of(node, "the server's url")
+    if spec is None:
+        return None
+    values = _REMOTE.read(spec)
+    protocol, url = values.pop("protocol", "STREAMABLE_HTTP"), values.get("url", "")
+    if url and not url.startswith(("http://", "https://")):
+        spec.wrong(f"is {url!r}; give http://... or https://...", "url")
+    return ServerManifest(
+        kind="RemoteMCPServer",
+        name=name,
+        namespace=namespace,
+        transport=_PROTOCOLS[protocol],
+        **values,
+    )
+
+
+def _key(spec: Node, provider: str) -> ValueFrom | None:
+    secret, key = spec.get("apiKeySecret", text), spec.get("apiKeySecretKey", text)
+    if key and not secret:
+        spec.wrong("needs apiKeySecret, which names the Secret", "apiKeySecretKey")
+    if secret and not key and provider in PROVIDERS:
+        spec.wrong("needs apiKeySecretKey, which names the key in the Secret", "apiKeySecret")
+    if not key:
+        return None
+    return ValueFrom(kind="Secret", name=secret, key=key, asked=spec.location("apiKeySecretKey"))
+
+
+def _whole(node: Node) -> int:
+    return int(number(node))
+
+
+def _ollama(node: Node) -> str:
+    """The URL of OpenAI's protocol on an Ollama host."""
+    host = filled(node)
+    if host is UNSET:
+        return UNSET
+    return f"{host if '://' in host else f'http://{host}'}".rstrip("/") + "/v1"
+
+
+def _options(*without: str, **keys: Key) -> Key:
+    """The options of a provider."""
+    return Key(InMapping(open_table({**keys, **unused(*without)}), lambda _, values: values))
+
+
+_ELSEWHERE = ("AzureOpenAI", "GeminiVertexAI", "AnthropicVertexAI", "Bedrock", "SAPAICore", "Foundry")
+"""kagent's providers that are not supported."""
+_PROTOCOLS = {"STREAMABLE_HTTP": "http", "SSE": "sse"}
+_OPTIONS = {"OpenAI": "openAI", "Anthropic": "anthropic", "Ollama": "ollama", "Gemini": "gemini"}
+_COMMON = {
+    "baseUrl": Key(filled, field="base_url"),
+    "temperature": Key(number),
+    "topP": Key(number, field="top_p"),
+    "maxTokens": Key(_whole, field="max_tokens"),
+}
+_OF_OPENAI = (
+    *("organization", "frequencyPenalty", "presencePenalty", "seed", "n", "timeout", "reasoningEffort"),
+    "tokenExchange",
+)
+_MODEL = open_table(
+    {
+        "provider": Key(word(*PROVIDERS, *_ELSEWHERE, called="provider")),
+        "model": Key(text, needed="it names the provider's model"),
+        "apiKeySecret": Key(text),
+        "apiKeySecretKey": Key(text),
+        "openAI": _options(*_OF_OPENAI, **_COMMON),
+        "anthropic": _options("topK", **_COMMON),
+        "ollama": _options("options", **{**_COMMON, "host": Key(_ollama, field="base_url")}),
+        "gemini": _options(**_COMMON),
+        **unused("apiKeyPassthrough", "defaultHeaders", "tls", "azureOpenAI", "geminiVertexAI"),
+        **unused("anthropicVertexAI", "bedrock", "sapAICore", "foundry"),
+    },
+    {"apiKey": "; did you mean apiKeySecret? It names a Secret"},
+)
+"""The keys under `spec` of a ModelConfig."""
+_REMOTE = open_table(
+    {
+        "description": Key(unread),
+        "protocol": Key(word(*_PROTOCOLS, called="protocol")),
+        "url": Key(text, needed="it is the server's address, http://... or https://..."),
+        "headersFrom": Key(headers, field="headers"),
+        "timeout": Key(duration),
+        **unused("sseReadTimeout", "terminateOnClose", "allowedNamespaces", "tls"),
+    }
+)
+"""The keys under `spec` of a RemoteMCPServer."""
+_MOUNTED = ("secretRefs", "configMapRefs", "volumes", "volumeMounts")
+_SERVER_PODS = tuple(
+    key for key in (*OF_PODS, "serviceAccount", "initContainer", "sidecars") if key not in _MOUNTED
+)
+_SERVER = open_table(
+    {
+        "cmd": Key(text),
+        "args": Key(texts),
+        "env": Key(pairs),
+        **dict.fromkeys(("image", "port"), Key(unread)),
+        **dict.fromkeys(_MOUNTED, not_here("is not mounted here")),
+        **dict.fromkeys(_SERVER_PODS, not_here("there is no pod here; it is used on a cluster only")),
+    }
+)
+_COMMAND = open_table(
+    {
+        "deployment": Key(InMapping(_SERVER, lambda _, values: values)),
+        "transportType": Key(word("stdio", "http", called="transportType"), field="transport"),
+        **unused("stdioTransport", "httpTransport", "timeout", "authz", "authn"),
+    }
+)
+"""The keys under `spec` of an MCPServer."""
 _READERS: Mapping[str, Callable[[Node, str, str], AgentManifest | ModelManifest | ServerManifest | None]] = {
     "Agent": _agent,
-    "ModelConfig": model,
-    "MCPServer": command_server,
-    "RemoteMCPServer": remote_server,
+    "ModelConfig": _model,
+    "MCPServer": _command_server,
+    "RemoteMCPServer": _remote_server,
 }

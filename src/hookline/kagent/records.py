@@ -38,7 +38,7 @@ MOST_BYTES = 32 * 2**20
 _HOUR = 3600.0
 _PRUNED_AFTER = 8 * 2**20
 _RUNS = 32
-"""Runs of one pod whose count of records is cached."""
+"""Runs of one pod whose records are known without reading the journal."""
 _LAST_TRIES = 5
 # The ids that our processes make; those of AgentRuns differ.
 _RUN_ID = re.compile(r"[0-9a-z]{6,8}-[0-9a-f]{6}")
@@ -230,17 +230,19 @@ class PodRecords:
         head = within(pod, "metadata")
         self._journal = journal
         self._once = OnceJournal(journal)
-        self.intake = Intake(self._write, self._admit, trusted=False)
+        self.intake = Intake(self._once.write, self._admit, trusted=False)
         self._source = source_of(pod)
         self._name = f"{head.get('namespace')}/{head.get('name')}"
-        self._runs: OrderedDict[str, int | None] = OrderedDict()
-        """The number of records of a run; None if the run is not the pod's."""
+        self._runs: OrderedDict[str, bool] = OrderedDict()
+        """True for a run that is the pod's."""
         self._since, self._size, self._grown = time.monotonic(), 0, 0
         self._warned = False
 
     async def take(self, line: str) -> None:
-        missing = self.intake.missing
+        missing, taken = self.intake.missing, self.intake.taken
         message, _ = await self.intake.take(line)
+        if self.intake.taken > taken:
+            self._grow(len(line))
         if self.intake.missing and not missing:
             logger.warning("pod %s: records that are not in its log: %d", self._name, self.intake.missing)
         if self.intake.dropped and not self._warned:
@@ -264,7 +266,7 @@ class PodRecords:
             self._forget(row.run_id)
 
     def forget(self) -> None:
-        """Drop the cached counts: the last records may not have been stored."""
+        """Read the journal again: the last records may not have been stored."""
         self._runs.clear()
         self._once.forget()
 
@@ -281,8 +283,7 @@ class PodRecords:
         """The record as it is stored; ValueError if the pod may not write it."""
         if not _RUN_ID.fullmatch(record.run_id) or not is_sound(record):
             raise ValueError("a field is not of its kind")
-        count = self._count(record)
-        if count is None or count >= MOST_RECORDS or not self._is_allowed():
+        if not self._is_own(record) or self._is_full(record.run_id):
             raise ValueError("it is not of the pod's runs, or too much")
         if isinstance(record, Begun):
             # Its process is on another machine, and its hooks are not run here.
@@ -291,35 +292,30 @@ class PodRecords:
             return record._replace(owner=None, declaration=None, source=source)
         return record
 
-    def _is_allowed(self) -> bool:
+    def _is_full(self, run_id: str) -> bool:
         now = time.monotonic()
         if now - self._since > _HOUR:
             self._since, self._size = now, 0
-        return self._size < MOST_BYTES
+        return self._size >= MOST_BYTES or len(self._once.keys(run_id)) >= MOST_RECORDS
 
-    async def _write(self, record: Record, size: int) -> bool:
-        new = await self._once.write(record)
-        if new:
-            self._runs[record.run_id] = (self._runs.get(record.run_id) or 0) + 1
-            self._size += size
-            self._grown += size
+    def _grow(self, size: int) -> None:
+        self._size += size
+        self._grown += size
         if self._grown > _PRUNED_AFTER:
             self._grown = 0
             self._journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
-        return new
 
-    def _count(self, record: Record) -> int | None:
-        """The number of records of its run; None if the run is not the pod's."""
+    def _is_own(self, record: Record) -> bool:
+        """True if its run is the pod's, or begins with it."""
         run_id = record.run_id
         if run_id in self._runs:
             self._runs.move_to_end(run_id)
             return self._runs[run_id]
         known = self._journal.records(run_id)
         if not known and not (isinstance(record, Begun) and record.parent_id is None):
-            return None
+            return False
         begun = known[0] if known else None
-        mine = not known or (isinstance(begun, Begun) and begun.source == self._source)
-        self._runs[run_id] = len(known) if mine else None
+        self._runs[run_id] = not known or (isinstance(begun, Begun) and begun.source == self._source)
         if len(self._runs) > _RUNS:
             self._forget(next(iter(self._runs)))
         return self._runs[run_id]

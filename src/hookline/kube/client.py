@@ -13,13 +13,14 @@ import json
 import math
 import os
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 from urllib.parse import quote
 
+from hookline.engine.plain import json_or_none
 from hookline.errors import FileError, HooklineError, UsageError, needs
 from hookline.http_client import PASSING, retry_after
 from hookline.kube.objects import (
@@ -521,11 +522,7 @@ def _refusal(status: int, said: str, request: ApiRequest) -> ApiRefused | Unreac
 
 def _said(body: bytes, status: int) -> str:
     """The server's own message, or the start of the body."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        told = None
-    match told:
+    match json_or_none(body):
         case {"message": str(message)} if message:
             return message
         case _:
@@ -535,15 +532,12 @@ def _said(body: bytes, status: int) -> str:
 async def _read_body(answer: httpx2.Response, most_bytes: int | None) -> bytes:
     if most_bytes is None:
         return await answer.aread()
-    kept: deque[bytes] = deque()
-    size = 0
+    kept = bytearray()
     async for chunk in answer.aiter_bytes():
-        kept.append(chunk)
-        size += len(chunk)
-        while kept and size - len(kept[0]) >= most_bytes:
-            size -= len(kept.popleft())
+        kept += chunk
+        del kept[: max(0, len(kept) - most_bytes)]
     # Drop the rest of a character that was cut in two.
-    return b"".join(kept)[max(0, size - most_bytes) :].lstrip(_CONTINUATIONS)
+    return bytes(kept).lstrip(_CONTINUATIONS)
 
 
 def _object_of(body: bytes, request: ApiRequest) -> Object:

@@ -42,6 +42,7 @@ CLAIM_HOME = f"{MOUNT}/.home~"
 """Where the journal is on a volume; the sign at its end is in no name of a workspace."""
 HOME = "/var/hookline"
 JOB_LABEL = "hookline.dev/job"
+COMPONENT_LABEL = "hookline.dev/component"
 MANAGED = {"app.kubernetes.io/managed-by": "hookline"}
 START_SECONDS = 900
 """Seconds that a Job may take besides the limits of its containers, before the cluster ends it by itself."""
@@ -95,7 +96,7 @@ class JobEnd:
 def job_of(task: Task) -> Object:
     labels = {
         JOB_LABEL: child(task.name, ""),
-        "hookline.dev/component": task.component,
+        COMPONENT_LABEL: task.component,
         **MANAGED,
         **task.labels,
     }
@@ -114,7 +115,7 @@ def job_of(task: Task) -> Object:
 
 def secret_of(task: Task, job: Fields) -> Object:
     """The variables and files of the task, in a Secret that belongs to its Job."""
-    owner = objects.owner_reference("batch/v1", "Job", task.name, job["metadata"]["uid"], controller=False)
+    owner = objects.owner_reference(objects.JOB, task.name, job["metadata"]["uid"], controller=False)
     labels = {JOB_LABEL: child(task.name, ""), **MANAGED}
     return {
         **with_head(objects.SECRET, _secret(task), task.namespace, labels, ownerReferences=[owner]),
@@ -126,21 +127,8 @@ def secret_of(task: Task, job: Fields) -> Object:
     }
 
 
-def claim_of(
-    name: str,
-    namespace: str,
-    *,
-    size: str,
-    storage_class: str,
-    labels: Mapping[str, str],
-    notes: Mapping[str, str],
-) -> Object:
-    """A volume that outlives the Jobs that use it."""
-    made = with_head(objects.CLAIM, name, namespace, {**MANAGED, **labels}, annotations=dict(notes))
-    return {**made, "spec": claim_spec(size, storage_class)}
-
-
-def claim_spec(size: str, storage_class: str = "") -> Object:
+def claim_spec(size: str, storage_class: str) -> Object:
+    """A volume for one node at a time; with an empty class it is of the cluster's own."""
     return {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size}},

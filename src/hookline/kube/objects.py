@@ -16,14 +16,13 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from hookline.engine.plain import mapping
-from hookline.errors import FileError, HooklineError, UsageError
-from hookline.source import Document, load_all
-from hookline.table import Findings, Key, Node, Table, pairs, refuse_slips, text, unread
+from hookline.engine.plain import inner, mapping
+from hookline.errors import FileError, HooklineError, UsageError, nearest
+from hookline.source import Document, line_of, load_all
+from hookline.table import Findings, Key, Node, Table, open_table, pairs, text, unread
 
 # An object as the API server gives and takes it.
 Object: TypeAlias = dict[str, Any]
@@ -155,8 +154,8 @@ def _meant(kind: str) -> str:
     same = [known for known in _KNOWN if known.kind == kind]
     if same:
         return f"; {kind} is known with apiVersion {' or '.join(repr(known.api_version) for known in same)}"
-    near = get_close_matches(kind, [known.kind for known in _KNOWN], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(kind, (known.kind for known in _KNOWN))
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def items(value: Any) -> list[Fields]:
@@ -166,9 +165,7 @@ def items(value: Any) -> list[Fields]:
 
 def within(obj: Fields, *keys: str) -> Fields:
     """The mapping below those keys, empty where there is none."""
-    for key in keys:
-        obj = mapping(obj.get(key))
-    return obj
+    return mapping(inner(obj, *keys))
 
 
 def owners(obj: Fields) -> list[Fields]:
@@ -178,6 +175,11 @@ def owners(obj: Fields) -> list[Fields]:
 def is_owned(obj: Fields, uid: str) -> bool:
     """True if the object names an owner with this uid."""
     return any(owner.get("uid") == uid for owner in owners(obj))
+
+
+def is_ending(obj: Fields) -> bool:
+    """True if the object was deleted; it stays until all that holds it lets go."""
+    return bool(within(obj, "metadata").get("deletionTimestamp"))
 
 
 def bare(obj: Fields) -> Object:
@@ -231,11 +233,10 @@ def with_head(kind: Kind, name: str, namespace: str, labels: Fields, **more: Any
     return {**kind.head, "metadata": metadata}
 
 
-def owner_reference(api_version: str, kind: str, name: str, uid: str, *, controller: bool = True) -> Object:
+def owner_reference(kind: Kind, name: str, uid: str, *, controller: bool = True) -> Object:
     """A reference to the owner, with which the object is deleted."""
     return {
-        "apiVersion": api_version,
-        "kind": kind,
+        **kind.head,
         "name": name,
         "uid": uid,
         "controller": controller,
@@ -260,12 +261,12 @@ def objects_in(documents: list[Document]) -> Iterator[Document]:
     """Each object of a user's file by itself, also those of a `List`."""
     for document in documents:
         given = mapping(document.value)
-        inner = given.get("items")
-        if given.get("kind") != "List" or not isinstance(inner, list):
+        listed = given.get("items")
+        if given.get("kind") != "List" or not isinstance(listed, list):
             yield document
             continue
-        for item in cast("list[Any]", inner):
-            yield Document(item, document.file, getattr(item, "line", document.line))
+        for index, item in enumerate(cast("list[Any]", listed)):
+            yield Document(item, document.file, line_of(document, ("items", index)))
 
 
 def named_objects(
@@ -311,7 +312,7 @@ def named_objects(
 
 
 def _known(*keys: str, **instead: str) -> Table:
-    return Table(dict.fromkeys(keys, Key(unread)), instead, unknown=refuse_slips)
+    return open_table(dict.fromkeys(keys, Key(unread)), instead)
 
 
 def head(**instead: str) -> Table:

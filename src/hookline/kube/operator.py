@@ -359,8 +359,7 @@ def main(controllers: Controllers, *, port: int, journal: Path) -> int:
         try:
             from hookline.journal.sqlite import KEEP_BYTES_OPERATOR, SqliteJournal
 
-            sqlite = SqliteJournal(journal, keep_bytes=KEEP_BYTES_OPERATOR)
-            opened = stack.enter_context(contextlib.closing(sqlite))
+            opened = stack.enter_context(SqliteJournal(journal, keep_bytes=KEEP_BYTES_OPERATOR))
         except JournalError as exc:
             # Runs and their hooks work without it.
             logger.warning("runs are not recorded: %s", exc)

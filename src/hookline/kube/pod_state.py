@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hookline.engine.plain import parse_time
-from hookline.kube.objects import Fields, is_owned, items, mapping, phase_of, within
+from hookline.kube.objects import Fields, is_ending, is_owned, items, mapping, phase_of, within
 
 NO_POD = 60.0
 """Seconds for the cluster to create the pod of a Job."""
@@ -229,8 +229,7 @@ def follow(
     pod = pod_of(made, pods)
     if pod is not None:
         # The cluster would replace a deleted pod by another one, which starts again.
-        ending = bool(pod["metadata"].get("deletionTimestamp"))
-        made = replace(made, pod=pod["metadata"]["uid"], ended=made.ended or ending)
+        made = replace(made, pod=pod["metadata"]["uid"], ended=made.ended or is_ending(pod))
     state = WorkloadState(made=made, slots=tuple(_looked(slot, pod) for slot in slots), pod=pod)
     if stop is not None:
         return _ended(state, *stop, alive=True, now=now)
@@ -365,7 +364,7 @@ def _end_state(pod: Fields, name: str, ended: Fields) -> ContainerState:
         reason, detail = EndReason.NOT_STARTED, said or why
     elif evicted(pod) and not _passed(pod, name):
         reason, detail = EndReason.KILLED, evicted(pod)
-    elif pod.get("metadata", {}).get("deletionTimestamp") and code in (137, 143):
+    elif is_ending(pod) and code in (137, 143):
         reason, detail = EndReason.KILLED, "its pod was deleted"
     elif why == "ContainerStatusUnknown":
         reason, detail = EndReason.KILLED, said or why
