@@ -75,13 +75,16 @@ def test_what_cannot_be_hooked_can_be_told_without_adk() -> None:
         "from hookline.adapters.google_adk import gaps, callbacks\n"
         "assert len(gaps()) > 5\n"
         "from hookline.adapters import google_adk\n"
-        "try:\n    google_adk.HooklinePlugin\n"
-        "except Exception as exc:\n    print(type(exc).__name__, exc)\n"
+        "for made in (lambda: google_adk.HooklinePlugin, callbacks):\n"
+        "    try:\n        made()\n"
+        "    except Exception as exc:\n        print(type(exc).__name__, exc)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("MissingExtra HooklinePlugin needs more packages")
-    assert "pip install 'hookline[adk]'" in done.stdout
+    plugin, called = done.stdout.splitlines()
+    assert plugin.startswith("MissingExtra HooklinePlugin needs more packages")
+    assert called.startswith("MissingExtra callbacks needs more packages")
+    assert all("pip install 'hookline[adk]'" in line for line in (plugin, called))
 
 
 def test_every_gap_says_which_points_it_concerns() -> None:

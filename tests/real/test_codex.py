@@ -74,7 +74,7 @@ class Board:
             "ALSO_THE_KEY": SECRET,
         }
         self.workspace = folder / "work" / "ABC-1"
-        self.sessions, self.retries, self.seen = [], [], []
+        self.sessions, self.retries = [], []
 
     def issue(self, state="Todo"):
         part = self.folder / "part"
@@ -95,7 +95,7 @@ class Board:
 
     async def __aenter__(self):
         names = frozenset({"LINEAR_API_KEY"})
-        watched = WatchedWorkflow(str(self.folder / "WORKFLOW.md"), {}, told=self.seen.append)
+        watched = WatchedWorkflow(str(self.folder / "WORKFLOW.md"), {})
         self.runner, self.journal = LocalRunner(), MemoryJournal()
         self.site = AttemptSite(
             current=lambda: watched.workflow,

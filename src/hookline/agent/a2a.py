@@ -260,9 +260,9 @@ class _Executor(AgentExecutor):
             over.set()
 
     async def _followed(self, stream: StreamResult, updater: TaskUpdater) -> None:
-        so_far = ""
+        begun = False
         async for event in stream.events:
-            so_far = await _passed_on(event, so_far, updater)
+            begun = await _passed_on(event, begun, updater)
         ending = await _ended(stream)
         if isinstance(ending, AgentResult):
             await _tell_answer(ending, updater)
@@ -279,19 +279,19 @@ class _Executor(AgentExecutor):
             await updater.failed(_said(updater, self._mask(f"{type(ending).__name__}: {ending}")))
 
 
-async def _passed_on(event: Event, so_far: str, updater: TaskUpdater) -> str:
-    """Reports one event of the run to A2A; returns the text of the current step so far."""
+async def _passed_on(event: Event, begun: bool, updater: TaskUpdater) -> bool:
+    """Reports one event of the run to A2A; True if the text of the current step has begun."""
     if event.type == "step_start":
-        return ""
+        return False
     if event.type == "text_delta" and event.text:
         # The text of an earlier step is replaced: the answer is the text of the last step.
         await updater.add_artifact(
-            [new_text_part(event.text)], artifact_id=_ANSWER, name=_ANSWER, append=bool(so_far)
+            [new_text_part(event.text)], artifact_id=_ANSWER, name=_ANSWER, append=begun
         )
-        return so_far + event.text
+        return True
     if event.type == "notice":
         await updater.update_status(TaskState.TASK_STATE_WORKING, _said(updater, event.text))
-    return so_far
+    return begun
 
 
 async def _tell_answer(result: AgentResult, updater: TaskUpdater) -> None:

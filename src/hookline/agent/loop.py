@@ -48,7 +48,7 @@ class Loop(AgentContext):
     def __init__(
         self, spec: Spec, inside: CurrentRun, arguments: RunArguments, history: Sequence[Message] = ()
     ) -> None:
-        super().__init__(spec.configured(arguments), inside, inside.pipeline(spec.hooks), arguments)
+        super().__init__(spec.configured(arguments), inside, arguments, spec.hooks)
         self.spec = spec
         self.messages: list[Message] = list(history)
         self._kwargs = arguments.provider_kwargs
@@ -164,8 +164,6 @@ class Loop(AgentContext):
         if (self._shown_at is Point.AGENT_END or answered) and result.result is not None:
             self._show(as_text(plain(result.result)))
         return replace(result, notices=(*result.notices, *self.notices))
-
-    # -- one step ------------------------------------------------------------------------------------------
 
     async def _step(self, agent_scope: OpenScope, number: int) -> Step | Outcome:
         """Runs one step; returns the outcome instead if its start was refused."""
@@ -298,8 +296,6 @@ class Loop(AgentContext):
         if failure is not None:
             raise failure
         return made
-
-    # -- small things --------------------------------------------------------------------------------------
 
     def _add_hook_texts(self) -> None:
         """Adds the messages of hooks since the last model call; they cannot stand between a call and its result."""

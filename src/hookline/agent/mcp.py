@@ -4,7 +4,8 @@ A context of the library must be left by the task that entered it, but runs come
 of its own that opens it, waits, and closes it; calls can be made from any task.
 
 The tools are listed for every run: no change on the server is missed, and a server that is gone is noticed before the
-model is called. Only this module and `mcp_server` import the library, which may not be installed.
+model is called. Only this module and `mcp_server` import the library, which may not be installed: this one is loaded
+when a server is used.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import mcp_types
+from httpx2 import TransportError
+from mcp import Client, MCPError
+from pydantic import ValidationError
 
 from hookline.agent.mcp_server import OPENERS, REFUSED_STATUS, McpServer, ServerOutput
 from hookline.agent.tools import Tool
 from hookline.engine.context import WorkflowContext
-from hookline.engine.plain import as_text
+from hookline.engine.plain import as_text, mapping
 from hookline.errors import AgentFailed, meant
-
-if TYPE_CHECKING:
-    import mcp_types
-    from mcp import Client, MCPError
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +149,6 @@ class _Connection:
     """One connection to a server, opened and closed by a task of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        server.need_package()
         self._server = server
         self._output = ServerOutput(server)
         self._client: Client | None = None
@@ -170,9 +171,6 @@ class _Connection:
     async def asked(
         self, question: Callable[[Client], Awaitable[_Answer]], limit: float | None = None
     ) -> _Answer:
-        from mcp import MCPError
-        from pydantic import ValidationError
-
         assert self._client is not None
         answered: list[str] = []
         before = REFUSED_STATUS.set(answered)
@@ -228,8 +226,6 @@ class _Connection:
         The library first probes for the current protocol. Some programs exit if anything comes before `initialize`, so
         one that exited is started again with the old handshake.
         """
-        from mcp import Client
-
         self._output = ServerOutput(self._server)
         transport = OPENERS[self._server.transport](self._server, self._output)
         try:
@@ -273,16 +269,11 @@ def _leaf(exc: Exception) -> Exception:
 
 def _is_closed(exc: Exception) -> bool:
     """True if the error only says that the connection was closed."""
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    return isinstance(exc, MCPError) and exc.code == CONNECTION_CLOSED
+    return isinstance(exc, MCPError) and exc.code == mcp_types.CONNECTION_CLOSED
 
 
 def _in_words(exc: Exception, answered: list[str], server: McpServer) -> str:
     """The text of an error of the library or its HTTP client, to follow the server's name."""
-    from httpx2 import TransportError
-
     place = "" if server.command is not None else f"({server.place}) "
     if answered:
         return f"{place}answered {answered[-1]}: {exc}"
@@ -363,9 +354,8 @@ def _part(block: mcp_types.ContentBlock) -> Any:
 
 def _unwrapped(structured: Any) -> Any:
     """The value inside `{"result": ...}`, with which a server wraps a value that is no object."""
-    if isinstance(structured, dict) and list(cast("dict[str, Any]", structured)) == ["result"]:
-        return cast("dict[str, Any]", structured)["result"]
-    return cast("Any", structured)
+    known = mapping(structured)
+    return known["result"] if list(known) == ["result"] else structured
 
 
 def _repeated(texts: list[str], inner: Any, structured: Any) -> bool:

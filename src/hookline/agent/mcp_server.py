@@ -18,13 +18,14 @@ from urllib.parse import urlsplit
 from hookline.engine.hook import is_limit
 from hookline.errors import UsageError, needs
 from hookline.matcher import TOOL_KINDS
-from hookline.runners import Ending, Order, Output
-from hookline.runners.local import Piped, piped
 
 if TYPE_CHECKING:
     import httpx2
     from anyio.abc import ObjectReceiveStream, ObjectSendStream
     from mcp.shared.message import SessionMessage
+
+    from hookline.runners import Ending
+    from hookline.runners.local import Piped
 
 LINE_CAP = 64 * 1024 * 1024
 """The largest message in bytes; a longer line is not MCP."""
@@ -67,8 +68,7 @@ class McpServer:
             raise UsageError(f"an MCP server's name must be a non-empty text, not {self.name!r}")
         default = "stdio" if self.command is not None else "http"
         object.__setattr__(self, "transport", self.transport or default)
-        wrong = next(iter(_wrongs(self)), None)
-        if wrong is not None:
+        for wrong in _wrongs(self):
             raise UsageError(f"{self}: {wrong}")
 
     def __str__(self) -> str:
@@ -161,6 +161,8 @@ class ServerOutput:
     def words(self) -> str:
         """Its stderr and its output that was not MCP, as the end of a message."""
         told = f"; it printed what is not an MCP message: {self._rubbish!r}" if self._rubbish else ""
+        from hookline.runners import Output  # an agent without a server starts without it
+
         said = Output(tail=bytes(self._errors), total=len(self._errors)).last_lines()
         told += f"; it said: {said}" if said else ""
         for secret in self._secrets:
@@ -173,6 +175,9 @@ async def _stdio(server: McpServer, output: ServerOutput) -> AsyncGenerator[Stre
     """A command with one message per line. The library's own transport has no exit status and no line limit."""
     import anyio
     from mcp.client.stdio import get_default_environment
+
+    from hookline.runners import Order
+    from hookline.runners.local import piped
 
     assert server.command is not None
     order = Order(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hookline.agent.loop import Loop
 from hookline.agent.models import Message, mapping, text_message
@@ -25,7 +25,9 @@ from hookline.engine.lifecycle import OpenScope, Run
 from hookline.engine.point import Point, Scope
 from hookline.engine.result import Outcome
 from hookline.errors import RunEnded, RunTimedOut
-from hookline.journal.session import SessionFiles
+
+if TYPE_CHECKING:
+    from hookline.journal.session import SessionFiles
 
 _READERS = ("command", "shell", "http")
 """The kinds of hooks that are given the path of the transcript."""
@@ -115,8 +117,7 @@ class AgentExecution:
             user_id=self.user_id,
             files=self._files(),
         )
-        config, pipeline = self.spec.configured(self.arguments), inside.pipeline(self.spec.hooks)
-        return AgentContext(config, inside, pipeline, self.arguments)
+        return AgentContext(self.spec.configured(self.arguments), inside, self.arguments, self.spec.hooks)
 
     async def _in_session(self, context: AgentContext, parent: OpenScope, before: Outcome) -> AgentResult:
         session = self.session

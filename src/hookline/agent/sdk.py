@@ -277,6 +277,8 @@ class Agent:
 
     async def _listed(self) -> Mapping[str, Tool]:
         """The tools of its MCP servers, which are opened here and stay open until `close`."""
+        for server in self.servers:
+            server.need_package()
         from hookline.agent.mcp import Servers
 
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Model, OutputSchema
 from hookline.agent.stop import StopCondition, max_steps
@@ -21,7 +21,9 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Decided
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Refused
-from hookline.journal.session import SessionFiles
+
+if TYPE_CHECKING:
+    from hookline.journal.session import SessionFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +113,6 @@ class CurrentRun:
     seen: HookCoverage = field(default_factory=HookCoverage)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
-
-    def pipeline(self, own: tuple[Hook, ...] = ()) -> Pipeline:
-        """The hooks of the run, and after them those of one agent."""
-        return Pipeline((*self.hooks, *own), self.run.recorder, self.seen.matched)
 
     def facts(self, config: AgentConfig) -> dict[str, Any]:
         """The facts common to all points of an agent in this run, with the context for its hooks and tools."""
@@ -224,16 +222,19 @@ _REFUSED = {
 
 
 class AgentContext:
-    """One agent at work on one input: opens its scopes, and reports its events and notices."""
+    """One agent at work on one input: opens its scopes, and reports its events and notices.
+
+    The hooks of the run come first, after them the agent's own.
+    """
 
     def __init__(
-        self, config: AgentConfig, inside: CurrentRun, pipeline: Pipeline, arguments: RunArguments
+        self, config: AgentConfig, inside: CurrentRun, arguments: RunArguments, own: tuple[Hook, ...] = ()
     ) -> None:
         self.config = config
         self.inside = inside
         self.run = inside.run
-        self.pipeline = pipeline
-        inside.seen.hooks.update((hook.name, hook) for hook in pipeline.matching)
+        self.pipeline = Pipeline((*inside.hooks, *own), inside.run.recorder, inside.seen.matched)
+        inside.seen.hooks.update((hook.name, hook) for hook in self.pipeline.matching)
         self.steps: list[Step] = []
         self.notices: list[str] = []
         self.refusals: Counter[Scope] = Counter()

@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import os
 import shlex
-import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,11 +23,11 @@ from hookline.engine.hook import is_limit, seconds
 from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError, meant, refuse_unknown
 from hookline.matcher import TOOL_KINDS
-from hookline.runners import Order, Runner
-from hookline.runners.local import LocalRunner
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from hookline.runners import Runner
 
 _threads = Threads(cap=256)
 APPROVALS = ("none", "always")
@@ -208,12 +207,18 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
     """
 
     async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
+        # Loaded when a command is run: an agent without this tool starts without them.
+        from shutil import which
+
+        from hookline.runners import Order
+        from hookline.runners.local import LocalRunner
+
         command, limit = _text(arguments, "command"), arguments.get("timeout", BASH_SECONDS)
         if not is_limit(limit):
             raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
         variables = dict(os.environ if env is None else env)
         # Many images have no bash.
-        shell = "bash" if shutil.which("bash", path=variables.get("PATH")) else "sh"
+        shell = "bash" if which("bash", path=variables.get("PATH")) else "sh"
         order = Order(
             # With its name given, the runner does not look for missing scripts: a model is told the shell's own words.
             argv=(shell, "-c", f"{_set_by_hooks(ctx)}{command}", shell),

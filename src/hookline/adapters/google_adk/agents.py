@@ -65,8 +65,7 @@ class AdkRun(AgentContext):
         outer: AdkRun | None = None,
     ) -> None:
         root = inside.root_workflow_id
-        config = AgentConfig(**_described(invocation.agent, root))
-        super().__init__(config, inside, inside.pipeline(), RunArguments())
+        super().__init__(AgentConfig(**_described(invocation.agent, root)), inside, RunArguments())
         self.invocation = invocation
         self.session = session
         self.outer = outer
@@ -112,7 +111,8 @@ class AdkRun(AgentContext):
 class AdkAgent(AgentContext):
     """One agent at work: its scope, its current step, and the messages of hooks for its model.
 
-    `calls`: the `AdkCall`s of its step, which start and end in turn.
+    `inner_scope`: that of its step, or its own between steps. `calls`: the `AdkCall`s of its step, which start and end
+    in turn.
     """
 
     def __init__(self, adk_run: AdkRun, invocation: Any, *, hooks: bool = True) -> None:
@@ -121,7 +121,7 @@ class AdkAgent(AgentContext):
         if parent is not None:
             inside = parent.inside_of(inside.scope)
         config = AgentConfig(**_described(invocation.agent, inside.root_workflow_id))
-        super().__init__(config, inside, adk_run.pipeline, adk_run.arguments)
+        super().__init__(config, inside, adk_run.arguments)
         self.adk_run = adk_run
         self.invocation = invocation
         self.parent = parent
@@ -133,30 +133,20 @@ class AdkAgent(AgentContext):
             step=None,
             aliases={"prompt": "input"},
         )
+        self.inner_scope = self.scope
         self.in_next_request: list[str] = []
         self.calls: list[Any] = []
         self.tool_results: list[ToolResult] = []
-        self._counted = 0  # how many of them belong to a step that is over
         self._model_name = f"google-adk/{self.config.model}"
-        self._step: OpenScope | None = None
         self._model: OpenScope | None = None
         self._reply = Reply()
         self._request: messages.AdkRequest
         self._told: list[tuple[int, str]] = []
 
     @property
-    def outermost(self) -> bool:
-        return self.parent is None and self.adk_run.outer is None
-
-    @property
     def is_node(self) -> bool:
         """True for a tool that is a node of a workflow, and no agent."""
         return not hasattr(self.invocation.agent, "run_async")
-
-    @property
-    def inner_scope(self) -> OpenScope:
-        """The scope of its step, or its own between steps."""
-        return self._step or self.scope
 
     async def end(self, exc: BaseException | None = None) -> Outcome | None:
         """End its step and then itself, once; with an exception, because of that."""
@@ -191,14 +181,14 @@ class AdkAgent(AgentContext):
         self._request = messages.AdkRequest(request, self._told, session.in_every_request, session.rewritten)
         self._request.tell(texts)
         number = len(self.steps) + 1
-        self._step, _ = await self._begin(Scope.STEP, str(number), {"step": number}, step=number)
-        return await self._begin_model()
+        self.inner_scope, _ = await self._begin(Scope.STEP, str(number), {"step": number}, step=number)
+        return await self._begin_model(again=False)
 
     async def response_received(self, given: Any) -> Any:
         """End the model call; a response takes the given one's place. After a refusal the model is called again."""
         if given.partial:
             # An empty piece stands in for one of a text that a hook may still change.
-            held = messages.adk_class("models", "LlmResponse")(partial=True)
+            held = messages.google_module("adk.models").LlmResponse(partial=True)
             return held if self.may_change(Point.MODEL_END) else None
         scope, self._model = self._model, None
         if scope is None:
@@ -210,17 +200,7 @@ class AdkAgent(AgentContext):
             text = f"{given.error_code}: {given.error_message or 'the model gave no answer'}"
             await scope.left_after(AgentFailed(text))
             return None
-        response = given
-        while (
-            ending := await self._end_model(scope, messages.reply_of(response))
-        ).action is HookAction.BLOCK:
-            instead = await self._begin_model()
-            scope, self._model = self._model, None
-            if scope is None:
-                return instead
-            response = await self._ask_model(scope)
-        if ending.changed:
-            return messages.response_for(self._reply, response)
+        response = await self._end_model(scope, messages.reply_of(given), given, again=True)
         return response if response is not given else None
 
     async def model_failed(self, error: BaseException) -> None:
@@ -248,26 +228,31 @@ class AdkAgent(AgentContext):
                 self._request.tell(outcome.tell_model)
             return opened, outcome
 
-    async def _begin_model(self) -> Any:
-        """The response that hooks gave in the model's place; None if the model is to be called."""
-        while True:
-            settings = self._request.settings()
-            scope, outcome = await self._begin(Scope.MODEL, self._model_name, settings)
-            if not outcome.answered:
-                self._model = scope
-                return None
-            ending = await self._end_model(scope, reply_from(outcome.output), Status.ANSWERED)
-            if ending.action is not HookAction.BLOCK:
-                return messages.response_for(self._reply)
+    async def _begin_model(self, *, again: bool) -> Any:
+        """The response after the hooks of a model call; None if ADK is to call the model."""
+        scope, outcome = await self._begin(Scope.MODEL, self._model_name, self._request.settings())
+        if outcome.answered:
+            return await self._end_model(scope, reply_from(outcome.output), None, again=again)
+        if again:
+            given = await self._ask_model(scope)
+            return await self._end_model(scope, messages.reply_of(given), given, again=True)
+        self._model = scope
+        return None
 
-    async def _end_model(self, scope: OpenScope, reply: Reply, status: Status = Status.OK) -> Outcome:
-        ending = await self.leave(scope, reply, status)
+    async def _end_model(self, scope: OpenScope, reply: Reply, given: Any, *, again: bool) -> Any:
+        """The response after the end hooks of a model call, or of the next one if they refuse it.
+
+        `given`: the model's response; None if hooks gave the reply in its place.
+        """
+        ending = await self.leave(scope, reply, Status.ANSWERED if given is None else Status.OK)
         if ending.action is HookAction.BLOCK:
             self._refuse(ending, Point.MODEL_END)
-        else:
-            self.in_next_request.extend(ending.tell_model)
-            self._reply = reply_from(ending.output)
-        return ending
+            return await self._begin_model(again=again)
+        self.in_next_request.extend(ending.tell_model)
+        self._reply = reply_from(ending.output)
+        if given is not None and not ending.changed:
+            return given
+        return messages.response_for(self._reply, given)
 
     async def _ask_model(self, scope: OpenScope) -> Any:
         """Call the model once more; ADK itself calls it only once a step."""
@@ -291,12 +276,12 @@ class AdkAgent(AgentContext):
             await call.abandon(exc)
         # A model call that is still open was cancelled, or the caller left.
         await self.model_failed(exc or asyncio.CancelledError())
-        scope, self._step = self._step, None
-        if scope is None:
+        scope, self.inner_scope = self.inner_scope, self.scope
+        if scope is self.scope:
             return
-        step = self._reply.step(len(self.steps) + 1, self.tool_results[self._counted :])
+        counted = sum(len(each.tool_results) for each in self.steps)
+        step = self._reply.step(len(self.steps) + 1, self.tool_results[counted:])
         self.steps.append(step)
-        self._counted = len(self.tool_results)
         self._reply = Reply(text=step.content)
         if exc is not None:
             await scope.left_after(exc, output=step)

@@ -39,9 +39,9 @@ class ContentSlice(NamedTuple):
     content: Any = None
 
 
-def adk_class(module: str, name: str) -> Any:
-    """A class of google-adk, which is imported only where one of its objects has to be made."""
-    return getattr(importlib.import_module(f"google.adk.{module}"), name)
+def google_module(name: str) -> Any:
+    """A module of google-adk or google-genai, which are not in the environment that hookline itself is checked in."""
+    return importlib.import_module(f"google.{name}")
 
 
 def text_of(content: Any) -> str:
@@ -50,15 +50,13 @@ def text_of(content: Any) -> str:
 
 
 def text_content(text: str, role: str = "user") -> Any:
-    types = _types()
-    return types.Content(role=role, parts=[types.Part(text=text)])
+    return _content(role, [{"text": text}])
 
 
 def with_text(content: Any, text: str) -> Any:
     """The same content with another text; parts that are no text stay."""
-    types = _types()
     others = [part for part in content.parts or () if not part.text]
-    return types.Content(role=content.role, parts=[types.Part(text=text), *others])
+    return _content(content.role, [{"text": text}, *others])
 
 
 class AdkRequest:
@@ -145,7 +143,7 @@ def _contents(messages: Sequence[Message], shown: Sequence[ContentSlice]) -> lis
     """The contents for the messages after the hooks; unchanged ones have the same parts."""
     in_place = len(messages) == len(shown)
     unused = list(shown)
-    contents: list[Any] = []
+    contents: list[tuple[str, list[Any]]] = []
     before: ContentSlice | None = None
     for index, message in enumerate(messages):
         found = next((each for each in unused if each.message == message), None)
@@ -154,12 +152,12 @@ def _contents(messages: Sequence[Message], shown: Sequence[ContentSlice]) -> lis
         else:
             found = _written(message, shown[index].parts if in_place else ())
         if before is not None and _same_content(before, found):
-            contents[-1].parts.extend(found.parts)
+            contents[-1][1].extend(found.parts)
         else:
             role = getattr(found.content, "role", None) or ROLES[found.message.get("role") or "user"]
-            contents.append(_types().Content(role=role, parts=list(found.parts)))
+            contents.append((role, list(found.parts)))
         before = found
-    return contents
+    return [_content(role, parts) for role, parts in contents]
 
 
 def _same_content(one: ContentSlice, other: ContentSlice) -> bool:
@@ -171,29 +169,27 @@ def _same_content(one: ContentSlice, other: ContentSlice) -> bool:
 
 def _written(message: Message, was: Iterable[Any]) -> ContentSlice:
     """The slice of a message that a hook wrote; parts in its place that no message shows are kept."""
-    types = _types()
     role = str(message.get("role") or "user")
     if role not in ROLES:
         raise AgentFailed(f"a hook left a message with the role {role!r}; known: {', '.join(ROLES)}")
     if role == "tool":
-        result = types.FunctionResponse(
-            id=message.get("tool_call_id"),
-            name=message.get("name"),
-            response={"result": message.get("content")},
-        )
-        return ContentSlice(message, (types.Part(function_response=result),))
+        answer = {
+            "id": message.get("tool_call_id"),
+            "name": message.get("name"),
+            "response": {"result": message.get("content")},
+        }
+        return ContentSlice(message, ({"function_response": answer},))
     kept = (part for part in was if part.function_call is None and not part.text)
     return ContentSlice(message, (*_parts(message), *kept))
 
 
 def _parts(message: Message) -> list[Any]:
     """The text of a message and the calls in it, as parts."""
-    types = _types()
     text = as_text(plain(message.get("content") or ""))
-    parts = [types.Part(text=text)] if text else []
+    parts: list[Any] = [{"text": text}] if text else []
     for each in message.get("tool_calls") or ():
-        call = types.FunctionCall(id=each.get("id"), name=each.get("name"), args=each.get("arguments") or {})
-        parts.append(types.Part(function_call=call))
+        args: Any = each.get("arguments") or {}
+        parts.append({"function_call": {"id": each.get("id"), "name": each.get("name"), "args": args}})
     return parts
 
 
@@ -242,9 +238,9 @@ def response_for(reply: Reply, original: Any = None) -> Any:
     """ADK's response for a reply; parts of the original that are neither text nor call stay."""
     before = getattr(original.content, "parts", None) or () if original is not None else ()
     kept = [part for part in before if part.function_call is None and (not part.text or part.thought)]
-    content = _types().Content(role="model", parts=[*kept, *_parts(assistant_message(reply))])
+    content = _content("model", [*kept, *_parts(assistant_message(reply))])
     if original is None:
-        return adk_class("models", "LlmResponse")(content=content)
+        return google_module("adk.models").LlmResponse(content=content)
     return original.model_copy(update={"content": content})
 
 
@@ -252,6 +248,6 @@ def _text(parts: Iterable[Any]) -> str:
     return "".join(part.text for part in parts if part.text and not getattr(part, "thought", None))
 
 
-def _types() -> Any:
-    """`google.genai.types`, the types of ADK's messages."""
-    return importlib.import_module("google.genai.types")
+def _content(role: str, parts: list[Any]) -> Any:
+    """A content as ADK has it; a part of it may be given as a dict."""
+    return google_module("genai.types").Content(role=role, parts=parts)

@@ -15,6 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+# ADK is not in the environment that hookline itself is checked in; in a user's it is.
+from google.adk.plugins.base_plugin import (  # pyright: ignore[reportMissingImports]
+    BasePlugin,  # pyright: ignore[reportUnknownVariableType]
+)
+
 from hookline.adapters.google_adk.agents import AdkAgent, AdkRun, AdkSession
 from hookline.adapters.google_adk.messages import text_content, text_of, with_text
 from hookline.adapters.google_adk.tools import BODY, cause, returned_call, start_call
@@ -38,8 +43,8 @@ HookSource = str | Path | Hook | Callable[..., Any]
 """A hook file, a hook, or a function with `@hook(on=...)`."""
 
 
-class Plugin:
-    """The methods of `HooklinePlugin`, which is this and ADK's `BasePlugin`.
+class HooklinePlugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
+    """The hooks as a plugin of ADK.
 
     hooks: hook files (`hookline.yaml`, `.claude/settings.json`), functions with `@hook(on=...)`, `Hook` objects
     journal: where it is recorded; see `hookline.engine.record`
@@ -150,7 +155,7 @@ class Plugin:
         run = self._run_of(invocation_context)
         if run is None:
             return None
-        text = text_of(event.content) if event.content else ""
+        text = text_of(event.content)
         if text and not event.partial:
             run.texts[event.author] = text
             if event.is_final_response():
@@ -172,7 +177,7 @@ class Plugin:
         try:
             outcome = await at_work.enter(at_work.scope, at_work.agent_payload(given, streaming=streaming))
         except Skipped as exc:
-            if not at_work.outermost:
+            if at_work.parent is not None or run.outer is not None:
                 raise
             run.status = Status.SKIPPED
             return text_content(exc.reason, "model")
@@ -182,7 +187,7 @@ class Plugin:
                 await self._end_run(run, exc)
             raise
         if outcome.action is HookAction.BLOCK:
-            if at_work.outermost:
+            if at_work.parent is None:
                 run.status = Status.BLOCKED
             return text_content(f"refused: {outcome.reason}", "model")
         at_work.in_next_request.extend(outcome.tell_model)
@@ -264,7 +269,14 @@ class Plugin:
 
     async def _take_up(self, invocation: Any, *, hooks: bool = True) -> AdkAgent:
         """The agent of an invocation, not started yet, in its run."""
-        run = self._run_of(invocation) or await self._begin_implied(invocation)
+        run = self._run_of(invocation)
+        if run is None:
+            for left in [each for each in self._runs.values() if each.implied]:
+                if left.session.id == invocation.session.id:
+                    # ADK calls no callback of an agent that raises; this run was left open by one.
+                    await self._end_run(left, HooklineError("it ended, and ADK did not report how"))
+            # An agent's callbacks, among which there is none for runs.
+            run = await self._begin(invocation, implied=True)
         agent = run.agents[id(invocation)] = AdkAgent(run, invocation, hooks=hooks)
         return agent
 
@@ -293,14 +305,6 @@ class Plugin:
             raise
         run.session.in_next_request.extend(outcome.tell_model)
         return run
-
-    async def _begin_implied(self, invocation: Any) -> AdkRun:
-        """Begin a run that ADK does not report: an agent's callbacks, among which there is none for runs."""
-        for run in list(self._runs.values()):
-            if run.implied and run.session.id == invocation.session.id:
-                # ADK calls no callback of an agent that raises; this run was left open by one.
-                await self._end_run(run, HooklineError("it ended, and ADK did not report how"))
-        return await self._begin(invocation, implied=True)
 
     def _new_run(self, invocation: Any, implied: bool) -> AdkRun:
         if self._closed:

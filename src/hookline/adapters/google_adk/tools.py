@@ -7,16 +7,16 @@ call that never ran (a refused one, or one that waits for a person); such a call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
 from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
-from hookline.adapters.google_adk.messages import adk_class
+from hookline.adapters.google_adk.messages import google_module
 from hookline.agent.loop import StepCall
 from hookline.claude.tools import kind_of
 from hookline.engine.lifecycle import OpenScope, settled_by
-from hookline.engine.plain import plain
+from hookline.engine.plain import mapping, plain
 from hookline.engine.point import Status
 from hookline.engine.record import Question, Verdict, VerdictKind, nobodys_verdict
 from hookline.engine.result import HookAction, Outcome
@@ -71,7 +71,7 @@ async def start_call(
     name = tool.name
     kind = kinds.get(name) or TOOL_CLASSES.get(type(tool).__name__) or kind_of(name)
     # ADK makes a bare BaseTool in the place of a name that no tool has, and tells the model.
-    known = type(tool) is not adk_class("tools.base_tool", "BaseTool")
+    known = type(tool) is not google_module("adk.tools.base_tool").BaseTool
     scope = agent.open_call(agent.inner_scope, name, kind, context.function_call_id or None, runs=known)
     if known:
         return await AdkCall(agent, scope, args, context).start()
@@ -112,6 +112,7 @@ class AdkCall(StepCall):
         try:
             outcome = await self._start_in_turn()
         except BaseException as exc:
+            self.failure = exc
             await self._close(f"not run: {str(exc) or type(exc).__name__}")
             raise
         if outcome.action is HookAction.ASK:
@@ -134,8 +135,8 @@ class AdkCall(StepCall):
             self.args.clear()
             self.args.update(changed)
         if self.tool_context.tool_confirmation is None and not outcome.needs_permission:
-            confirmation = adk_class("tools.tool_confirmation", "ToolConfirmation")
-            self.tool_context.tool_confirmation = confirmation(confirmed=True)
+            confirmation = google_module("adk.tools.tool_confirmation").ToolConfirmation(confirmed=True)
+            self.tool_context.tool_confirmation = confirmation
         BODY.set(self)
         return None
 
@@ -189,39 +190,16 @@ class AdkCall(StepCall):
         task = asyncio.current_task()
         if task is not None:
             task.add_done_callback(self.settle)
-        try:
-            # The tasks of a step are made together: after one round of the loop, all of them are here.
-            await asyncio.sleep(0)
-            for each in self._earlier():
-                await each.started.wait()
-            self._raise_if_failed()
-            outcome = await self._enter()
-            if outcome.action is not HookAction.ASK:
-                self.take(outcome)
-        except BaseException as exc:
-            self.failure = exc
-            raise
+        # The tasks of a step are made together: after one round of the loop, all of them are here.
+        await asyncio.sleep(0)
+        await _all_started(self._earlier())
+        outcome = await self._enter()
+        self.take(outcome)
         self.started.set()
         if self.status is Status.BLOCKED:
             self.settle()
-        elif self.status is Status.ANSWERED:
-            self.back.set()
-        for each in self.calls:
-            await each.started.wait()
-        self._raise_if_failed()
+        await _all_started(self.calls)
         return outcome
-
-    def _raise_if_failed(self) -> None:
-        for each in self.calls:
-            if each.failure is not None:
-                raise each.failure
-
-    async def _turn_to_end(self) -> None:
-        """Return when every body of the step is back and the calls before this one have ended."""
-        for each in self.calls:
-            await each.back.wait()
-        for each in self._earlier():
-            await each.over.wait()
 
     def _earlier(self) -> list[AdkCall]:
         """The calls before it in its step."""
@@ -270,11 +248,17 @@ class AdkCall(StepCall):
         return asked
 
     async def _end(self, *, always: bool = False, in_turn: bool = True) -> Any:
-        """Run its end hooks in its turn, also when it is cancelled while it waits for that."""
+        """Run its end hooks in its turn: when every body of the step is back, and the calls before it have ended.
+
+        They run also when it is cancelled while it waits for that.
+        """
         self.back.set()
         try:
             if in_turn:
-                await self._turn_to_end()
+                for each in self.calls:
+                    await each.back.wait()
+                for each in self._earlier():
+                    await each.over.wait()
             ending = await self.leave()
         except asyncio.CancelledError as exc:
             await self.scope.left_after(exc, output=self.output, status=self.status)
@@ -310,6 +294,14 @@ class AdkCall(StepCall):
         return known.pop(self.id)
 
 
+async def _all_started(calls: Iterable[AdkCall]) -> None:
+    """Return when their start hooks have run; raise what kept one of them from starting."""
+    for each in calls:
+        await each.started.wait()
+        if each.failure is not None:
+            raise each.failure
+
+
 def _with_told(output: Any, told: list[str]) -> Any:
     shown = plain(output)
     if not told:
@@ -321,7 +313,6 @@ def _with_told(output: Any, told: list[str]) -> Any:
 def _verdict(confirmation: Any) -> Verdict:
     if confirmation.confirmed:
         return Verdict(VerdictKind.APPROVE, by="the client")
-    given: Any = confirmation.payload
-    said = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    said = mapping(confirmation.payload)
     reason = str(said.get("rejection_reason") or said.get("reason") or "")
     return Verdict(VerdictKind.REJECT, reason or "refused by a person", by="the client")

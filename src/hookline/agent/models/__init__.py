@@ -256,7 +256,6 @@ class OutputSchema:
     def __init__(self, kind: Any) -> None:
         from pydantic import TypeAdapter
 
-        self.kind = kind
         self.name: str = getattr(kind, "__name__", str(kind))
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
 

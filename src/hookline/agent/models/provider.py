@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline.agent.models import Reply, Request, TextDelta
 from hookline.engine.context import ToolCall, Usage
+from hookline.engine.plain import json_or_none
 from hookline.errors import ModelFailed, UsageError, needs
 from hookline.http_client import PASSING, retry_after
 from hookline.tasks import backoff
@@ -247,14 +248,8 @@ def field_of(thing: Any, name: str) -> Any:
 
 def tool_call(id: str | None, name: str, raw: str) -> ToolCall:
     """The call that a model asked for; a tool without parameters may come with no arguments at all."""
-    try:
-        arguments: Any = json.loads(raw) if raw.strip() else {}
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        arguments = None
-    known = cast("dict[str, Any] | None", arguments)
-    return ToolCall(id=id or f"call_{uuid.uuid4().hex}", name=name, arguments=known, raw_arguments=raw)
+    arguments = json_or_none(raw) if raw.strip() else {}
+    return ToolCall(id=id or f"call_{uuid.uuid4().hex}", name=name, arguments=arguments, raw_arguments=raw)
 
 
 def sent_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
