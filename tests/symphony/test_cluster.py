@@ -3,7 +3,8 @@
 import pytest
 
 from hookline.kube.jobs import JobEnd
-from hookline.symphony.cluster import attempt_end, hooks_to_send, workflow_id
+from hookline.symphony.cluster import hooks_to_send, workflow_id
+from hookline.symphony.jobs import attempt_end
 from hookline.symphony.read import read
 
 EVICTED = "Evicted: The node was low on resource: ephemeral-storage."

@@ -56,7 +56,7 @@ def warning(yaml: str, env=None) -> str:
     return str(told)
 
 
-def fault(text: str | bytes) -> WorkflowError:
+def fault(text: str) -> WorkflowError:
     with pytest.raises(WorkflowError) as told:
         read(text, FILE, {})
     return told.value
@@ -101,6 +101,7 @@ def test_everything_is_in_one_file_and_scripts_have_several_lines(tmp_path):
     found = read_workflow(file, {})
     assert found == Workflow(
         file=str(file),
+        text=file.read_text(),
         prompt="Work on {{ issue.title }}.",
         prompt_line=37,
         root="/var/ws",
@@ -214,14 +215,27 @@ def test_front_matter_that_is_no_map_is_a_typed_error(yaml):
         (front("hooks:\n  before_run: 'open\n"), 3, "not YAML"),
         (front("hooks:\n\tbefore_run: x\n"), 3, "a tab indents this line"),
         (front("hooks: {}\nhooks: {}\n"), 3, "given twice"),
-        (b"---\nhooks: \xff\n---\n", 2, "not UTF-8"),
-        ("\ufeff".encode("utf-16"), None, "this is UTF-16; save it as UTF-8"),
     ],
 )
 def test_broken_yaml_is_a_typed_error_with_its_line(text, line, said):
     error = fault(text)
     assert (error.kind, error.line) == ("workflow_parse_error", line)
     assert said in str(error)
+
+
+@pytest.mark.rule("W5", "W8", "M5")
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (b"---\nhooks: \xff\n---\n", 2, "not UTF-8"),
+        ("\ufeff".encode("utf-16"), None, "this is UTF-16; save it as UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_text_is_a_typed_error_with_its_line(tmp_path, content, line, said):
+    (tmp_path / "WORKFLOW.md").write_bytes(content)
+    with pytest.raises(WorkflowError, match=said) as told:
+        read_workflow(tmp_path / "WORKFLOW.md", {})
+    assert (told.value.kind, told.value.line) == ("workflow_parse_error", line)
 
 
 @pytest.mark.rule("W6")

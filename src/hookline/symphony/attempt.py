@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import mapping
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Ended, Record, RunRow, new_run_id, owed
+from hookline.engine.record import Ended, Owed, Record, RunRow, new_run_id, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import claim_abandoned
@@ -317,37 +317,35 @@ async def recovered(site: AttemptSite) -> list[str]:
     return told
 
 
-def _attempt_in(records: Sequence[Record]) -> tuple[Begun | None, Mapping[str, Any]]:
-    """The beginning of an attempt in the records of a run, and its payload."""
-    begun = next((each for each in records if isinstance(each, Begun) and each.scope is Scope.RUN), None)
-    return begun, mapping(begun and begun.payload)
+def _open_attempt(records: Sequence[Record]) -> Owed | None:
+    """The attempt that the records of a run leave open."""
+    return next((each for each in owed(records) if each.begun.scope is Scope.RUN), None)
 
 
 def _is_attempt_here(site: AttemptSite, row: RunRow, records: Sequence[Record]) -> bool:
-    begun, payload = _attempt_in(records)
+    left = _open_attempt(records)
     # Where payloads are not kept, the file tells whose it was.
     near = site.root.path if row.source == site.current().file else None
-    return begun is not None and payload.get("root", near) == site.root.path
+    return left is not None and mapping(left.begun.payload).get("root", near) == site.root.path
 
 
 async def _attempt_ended(site: AttemptSite, row: RunRow, records: Sequence[Record]) -> None:
     """Run the `after_run` that a dead attempt at this root still owes."""
-    begun, known = _attempt_in(records)
-    if begun is None:
+    left = _open_attempt(records)
+    if left is None:
         return
-    issue = _issue_again(known, begun.name)
+    begun = left.begun
+    issue = _issue_again(mapping(begun.payload), begun.name)
     key = workspace_key(issue.identifier)
     workspace = site.root.find(key)
-    left = next((each for each in owed(records) if each.begun is begun), None)
-    due = left is not None and left.due
     number = begun.about.get("attempt") or 1
     gone = Workspace(key=key, path=os.path.join(site.root.path, key), identifier=issue.identifier)
     scene = Scene(issue=issue, workspace=workspace or gone, attempt=number - 1 or None)
-    scope = site.scope(Scope.RUN, scene, row.run_id, hooks=workspace is not None and due)
+    scope = site.scope(Scope.RUN, scene, row.run_id, hooks=workspace is not None and left.due)
     agent = begun.about.get("agent")
     workflow = scope.facts.workflow and replace(scope.facts.workflow, agent_id=agent)
     scope.facts = replace(scope.facts, agent=agent, workflow=workflow)
-    why = f"{LOST}; after_run {AGAIN}" if due and left is not None and left.again else LOST
+    why = f"{LOST}; after_run {AGAIN}" if left.due and left.again else LOST
     await scope.leave({"outcome": "lost", "error": why}, Status.LOST, error=why)
 
 

@@ -19,33 +19,23 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hookline.engine.record import Begun, Journal, RunRow
 from hookline.errors import HooklineError
 from hookline.hookfile.sources import texts_to_send
 from hookline.journal.recovery import end_as_lost
-from hookline.kube.jobs import GIVEN, MOUNT, JobEnd, JobFollower, Task, claim_of, end, started
-from hookline.kube.objects import (
-    CLAIM,
-    JOB,
-    AlreadyThere,
-    ClusterError,
-    Conflict,
-    NotThere,
-    Object,
-    Unreachable,
-    within,
-)
+from hookline.kube.jobs import COMPONENT_LABEL, GIVEN, MANAGED, MOUNT, Task, claim_spec, started
+from hookline.kube.objects import CLAIM, JOB, AlreadyThere, Object, Unreachable, with_head, within
 from hookline.kube.pod_state import is_over
 from hookline.options import ServeOptions
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, AttemptEnd
 from hookline.symphony.hooks import fields
-from hookline.symphony.pod import NEAR, AttemptStream
-from hookline.symphony.read import WatchedWorkflow, Workflow
+from hookline.symphony.jobs import ATTEMPT, PAUSE, REMOVAL, UNREAD_NOTE, AttemptJob, AttemptStream
+from hookline.symphony.pod import NEAR
+from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import eligible
 from hookline.symphony.trackers import Issue, Tracker, TrackerError, issue_values
 from hookline.symphony.workspace import workspace_key
@@ -55,17 +45,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ATTEMPT, REMOVAL = "attempt", "removal"
-COMPONENT_LABEL = "hookline.dev/component"
 WORKFLOW_LABEL = "hookline.dev/workflow"
 IDENTIFIER_NOTE = "hookline.dev/issue"
 ISSUE_NOTE = "hookline.dev/issue-id"
-UNREAD_NOTE = "hookline.dev/unread-since"
 GONE = "lost: the volume of its workspace was deleted"
 _LIFE = 10.0
 """Seconds between two signs of life of an attempt whose pod has not begun."""
 _RECOVERY = 60.0
-_PAUSE = 1.0
 _MORE_GRACE = 30.0
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
@@ -96,21 +82,22 @@ def hooks_to_send(hooks: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 class ClusterWorker:
-    """Works on issues in pods, with the WORKFLOW.md of the moment, and the hook files as they were at the start."""
+    """Works on issues in pods, with the WORKFLOW.md of the moment, and the hook files as they were at the start.
+
+    `id` is the `workflow_id` of the WORKFLOW.md at the start."""
 
     def __init__(
         self,
         cluster: Cluster,
         namespace: str,
         options: ServeOptions,
-        watched: WatchedWorkflow,
+        id: str,
         journal: Journal,
     ) -> None:
         self._cluster, self._namespace, self._options = cluster, namespace, options
-        self._watched, self._journal = watched, journal
+        self._id, self._journal = id, journal
         self._hooks, self._files = hooks_to_send(options.hooks)
-        self.id = workflow_id(watched.workflow)
-        self._labels = {WORKFLOW_LABEL: self.id}
+        self._labels = {WORKFLOW_LABEL: id}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._left: dict[tuple[str, str], AttemptJob] = {}
         """Jobs that an earlier service left at work, until one of our own attempts or removals waits for them."""
@@ -118,7 +105,7 @@ class ClusterWorker:
         self._leaving = False
 
     async def attempt(self, workflow: Workflow, attempt: Attempt) -> AttemptEnd:
-        text, issue, tell = self._watched.text, attempt.issue, attempt.tell
+        issue, tell = attempt.issue, attempt.tell
         try:
             key = workspace_key(issue.identifier)
             async with self._locks[key]:
@@ -129,13 +116,12 @@ class ClusterWorker:
                         await asyncio.wait({removal.task})
                     await self._place(workflow, tell)
                     words = ("--number", str(attempt.number or 0), "--mark", secrets.token_hex(8))
-                    job = self._job(ATTEMPT, workflow, issue, text, words)
+                    job = self._job(ATTEMPT, workflow, issue, words)
                 return await self._waited(job, tell)
         except HooklineError as exc:
             return AttemptEnd(outcome="failed", error=str(exc))
 
     async def remove(self, workflow: Workflow, issue: Issue) -> None:
-        text = self._watched.text
         key = workspace_key(issue.identifier)
         async with self._locks[key]:
             attempt = self._left.pop((key, ATTEMPT), None)
@@ -147,7 +133,7 @@ class ClusterWorker:
                 name = self._name(issue.identifier)
                 if await self._cluster.get(CLAIM, name, self._namespace) is None:
                     return
-                job = self._job(REMOVAL, workflow, issue, text, ("--remove",))
+                job = self._job(REMOVAL, workflow, issue, ("--remove",))
             try:
                 await job.task
             except asyncio.CancelledError:
@@ -273,12 +259,10 @@ class ClusterWorker:
             logger.warning("%s the attempt was stopped, and did not report how its end hooks went", job.about)
         raise cancelled
 
-    def _job(
-        self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]
-    ) -> AttemptJob:
+    def _job(self, what: str, workflow: Workflow, issue: Issue, words: tuple[str, ...]) -> AttemptJob:
         async def make() -> Object:
             since = await self._since(await self._claimed(issue))
-            task = self._task(what, workflow, issue, text, (*words, *since))
+            task = self._task(what, workflow, issue, (*words, *since))
             job, _ = await started(self._cluster, task)
             return job
 
@@ -289,7 +273,7 @@ class ClusterWorker:
         stream = AttemptStream(self._journal, f"{self._namespace}/{claim}")
         return AttemptJob(self._cluster, what, make, stream, claim, fields(issue_identifier=identifier))
 
-    def _task(self, what: str, workflow: Workflow, issue: Issue, text: str, words: tuple[str, ...]) -> Task:
+    def _task(self, what: str, workflow: Workflow, issue: Issue, words: tuple[str, ...]) -> Task:
         options, name = self._options, self._name(issue.identifier)
         more = [word for each in self._hooks for word in ("--hooks", each)]
         payloads = os.environ.get("HOOKLINE_PAYLOADS")
@@ -308,9 +292,13 @@ class ClusterWorker:
             args=("attempt", *given, "--root", MOUNT, *more, *words),
             component=what,
             labels=self._labels,
-            notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
+            notes=_notes(issue),
             env={"HOOKLINE_PAYLOADS": payloads} if payloads else {},
-            files={"WORKFLOW.md": text, "issue.json": json.dumps(issue_values(issue)), **self._files},
+            files={
+                "WORKFLOW.md": workflow.text,
+                "issue.json": json.dumps(issue_values(issue)),
+                **self._files,
+            },
             secrets=options.secret,
             claim=name,
             grace=workflow.hooks.timeout + _MORE_GRACE,
@@ -320,15 +308,12 @@ class ClusterWorker:
 
     async def _claimed(self, issue: Issue) -> Object:
         """The claim of the issue's volume: the one that is there, else a new one."""
-        namespace, name = self._namespace, self._name(issue.identifier)
-        wanted = claim_of(
-            name,
-            namespace,
-            size=self._options.storage_size or "1Gi",
-            storage_class=self._options.storage_class,
-            labels=self._labels,
-            notes={IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id},
-        )
+        options, namespace, name = self._options, self._namespace, self._name(issue.identifier)
+        # It has no owner: it outlives the Jobs that use it.
+        wanted = {
+            **with_head(CLAIM, name, namespace, {**MANAGED, **self._labels}, annotations=_notes(issue)),
+            "spec": claim_spec(options.storage_size or "1Gi", options.storage_class),
+        }
         while True:
             try:
                 made = await self._cluster.create(wanted)
@@ -339,7 +324,7 @@ class ClusterWorker:
                 return made
             if found is not None and not found["metadata"].get("deletionTimestamp"):
                 return found
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(PAUSE)
 
     async def _end_lost_runs(self, identifier: str, claim: str) -> None:
         """End on record the runs on a volume that somebody deleted: no pod will."""
@@ -367,132 +352,10 @@ class ClusterWorker:
 
     def _name(self, identifier: str) -> str:
         key = workspace_key(identifier)
-        mark = hashlib.sha256(f"{self.id} {key}".encode()).hexdigest()[:10]
+        mark = hashlib.sha256(f"{self._id} {key}".encode()).hexdigest()[:10]
         word = _NOT_A_NAME.sub("-", key.lower()).strip("-")[:30].strip("-")
         return f"hookline-{word}-{mark}" if word else f"hookline-{mark}"
 
 
-def attempt_end(
-    ending: JobEnd,
-    claim: str,
-    said: Mapping[str, Any] | None = None,
-    *,
-    last: str = "",
-    stopped: bool = False,
-) -> AttemptEnd:
-    """The end for the service of a Job that ended so on the cluster, and as its program `said`, if it came to that.
-
-    `claim` is that of the workspace's volume, `last` are the last lines it printed; `stopped` is True if we ended it.
-    """
-    if said is not None:
-        outcome, error = str(said.get("outcome")), said.get("error")
-        if outcome == "cancelled" and not stopped:
-            error = ending.why or "its pod was terminated, and not by this service"
-        if said.get("full"):
-            full = f"the workspace's volume is full (claim {claim}); free some space or make it larger"
-            error = f"{error}; {full}" if error else full
-        return AttemptEnd(outcome=outcome, error=error)
-    if not ending.began:
-        error = f"its pod never began: {ending.why}"
-    elif ending.exit_code is None:
-        error = ending.why
-    else:
-        error = f"its program ended with {ending.exit_code} and did not say how{f': {last}' if last else ''}"
-    return AttemptEnd(outcome="failed", error=error)
-
-
-class AttemptJob:
-    """One Job, an attempt or a removal, from its making, or from where a service before us left it, to its end.
-
-    `claim` is that of the workspace's volume, which goes with the workspace. `unreported` is True if the program began
-    and did not report its end."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        what: str,
-        make: Callable[[], Awaitable[Object]],
-        stream: AttemptStream,
-        claim: str,
-        about: str,
-    ) -> None:
-        self._cluster, self._make, self._claim = cluster, make, claim
-        self.what, self.stream, self.about = what, stream, about
-        self.unreported = False
-        self._job: Object | None = None
-        self._ending = asyncio.Event()
-        self._asked = 0
-        self._ends: set[asyncio.Task[None]] = set()
-        self.task = asyncio.ensure_future(self._over())
-
-    def stop(self) -> None:
-        """End the Job: the first time with its end hooks, the second time without."""
-        self._asked += 1
-        self._ending.set()
-        if self._job is not None:
-            self._end(self._job)
-
-    async def _over(self) -> AttemptEnd:
-        self._job = job = await self._make()
-        if self._asked:
-            self._end(job)
-        stream = self.stream
-        try:
-            follower = JobFollower(
-                self._cluster, job, printed=stream.printed, waits=self._waits, ending=self._ending
-            )
-            ending = await follower.ended()
-        finally:
-            stream.flush()
-            for each in self._ends:
-                each.cancel()
-        # Its ending is the last that it says, and all is numbered.
-        whole = stream.ended is not None and not stream.intake.missing
-        if not whole and ending.began:
-            logger.warning(
-                "%s the log of its pod is incomplete; the next pod sends the missing records", self.about
-            )
-        await patiently(lambda: self._put_away(job, whole=whole))
-        self.unreported = stream.ended is None and ending.began
-        ended = attempt_end(ending, self._claim, stream.ended, last=stream.last, stopped=bool(self._asked))
-        if self.what == REMOVAL:
-            if ended.outcome != "ok":
-                why = ended.error or "its pod was ended"
-                raise HooklineError(f"{why}; the claim {self._claim} stays")
-            await self._cluster.delete(CLAIM, self._claim, job["metadata"]["namespace"])
-        return ended
-
-    async def _put_away(self, job: Object, *, whole: bool) -> None:
-        """Remove the Job: its log is in the journal, or the next pod sends it again."""
-        if whole:
-            read: Object = {"metadata": {"annotations": {UNREAD_NOTE: None}}}
-            with suppress(NotThere):
-                await self._cluster.patch(CLAIM, self._claim, job["metadata"]["namespace"], read)
-        await end(self._cluster, job)
-
-    def _end(self, job: Object) -> None:
-        at_once = self._asked > 1
-        self._ends.add(asyncio.ensure_future(self._ended(job, at_once=at_once)))
-
-    async def _ended(self, job: Object, *, at_once: bool) -> None:
-        try:
-            await patiently(lambda: end(self._cluster, job, at_once=at_once))
-        except ClusterError as exc:
-            logger.warning("%s the Job cannot be stopped, and goes on: %s", self.about, exc)
-
-    def _waits(self, why: str) -> None:
-        logger.warning("%s its pod does not start: %s", self.about, why)
-        self.stream.tell(AgentEvent(kind="other_message", text=f"its pod does not start: {why}"))
-
-
-async def patiently(work: Callable[[], Awaitable[None]]) -> None:
-    """Retry until the cluster answers; a refusal is raised."""
-    while True:
-        try:
-            await work()
-            return
-        except ClusterError as exc:
-            if not isinstance(exc, Conflict | Unreachable):
-                raise
-            logger.warning("the cluster does not answer; retrying: %s", exc)
-        await asyncio.sleep(_PAUSE)
+def _notes(issue: Issue) -> dict[str, str]:
+    return {IDENTIFIER_NOTE: issue.identifier, ISSUE_NOTE: issue.id}

@@ -24,12 +24,12 @@ from hookline.engine.record import Owner
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
-from hookline.handlers.process import context_json, environment, variable_text
+from hookline.handlers.process import context_json, environment, with_variables
 from hookline.journal.masking import SHORTEST, Mask
 from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.agents.guard import Guard
 from hookline.symphony.read import DEFAULTS, Workflow
-from hookline.symphony.settings import POINTS, Script
+from hookline.symphony.settings import POINTS
 from hookline.symphony.trackers import Issue
 from hookline.symphony.workspace import Workspace, WorkspaceError, WorkspaceRoot
 
@@ -171,7 +171,7 @@ class AttemptSite:
     async def run_script(self, name: str, scene: Scene, hook_context: HookContext) -> HookResult:
         """Run the current script of a hook, if there is one."""
         hooks = self.current().hooks
-        script: Script | None = getattr(hooks, name)
+        script = hooks.given.get(name)
         if script is None:
             return CONTINUE
         path = scene.workspace.path
@@ -212,15 +212,8 @@ class AttemptSite:
             "HOOK": name,
             "OUTCOME": ended,
         }
-        env = self.environment
-        for key, value in told.items():
-            for prefix in ("HOOKLINE_", "SYMPHONY_"):
-                env.pop(prefix + key, None)
-                if value is not None and value != "":
-                    env[prefix + key] = variable_text(str(value))
-        env.pop("SYMPHONY_ATTEMPT", None)
-        if scene.attempt is not None:
-            env["SYMPHONY_ATTEMPT"] = str(scene.attempt)
+        known = {f"{prefix}_{key}": told[key] for prefix in ("HOOKLINE", "SYMPHONY") for key in told}
+        env = with_variables(self.environment, {**known, "SYMPHONY_ATTEMPT": scene.attempt})
         env["SYMPHONY_WORKSPACE_PATH"] = env["PWD"] = workspace.path
         whole = environment(env, None, hook_context, workspace.path)
         if POINTS[name].scope is Scope.WORKSPACE:
@@ -233,20 +226,17 @@ class AttemptSite:
         text = await self._masked(ending)
         kept = await self._kept(f"{hook_context.run_id}.{name}.log", text)
         said = shortened(text)
-        line = fields(duration=f"{ending.seconds:.3f}s", output=said or None, output_file=kept)
+        took = f"{ending.seconds:.3f}s"
+        line = fields(duration=took, output=said or None, output_file=kept)
         if ending.exited and ending.exit_code == 0:
-            logger.info(
-                "%s %s hook succeeded", about, fields(duration=f"{ending.seconds:.3f}s", output_file=kept)
-            )
+            logger.info("%s %s hook succeeded", about, fields(duration=took, output_file=kept))
             logger.debug("%s %s", about, line)
             return CONTINUE
         how = ending.in_words(timeout)
-        status = (
-            fields(timeout_ms=round(timeout * 1000))
-            if ending.passed_limit
-            else fields(status=_status(ending))
-        )
-        verb = "timed out" if ending.passed_limit else "failed"
+        if ending.passed_limit:
+            verb, status = "timed out", fields(timeout_ms=round(timeout * 1000))
+        else:
+            verb, status = "failed", fields(status=_status(ending))
         logger.warning("%s %s %s hook %s: %s", about, status, line, verb, how)
         kind = "not_started" if ending.not_started else "timed_out" if ending.passed_limit else "exit"
         parts = (
@@ -283,13 +273,13 @@ def _hook(site: AttemptSite, scene: Scene, name: str, point: Point) -> Hook:
         return await site.run_script(name, scene, hook_context)
 
     workflow = site.current()
-    script: Script | None = getattr(workflow.hooks, name)
+    script = workflow.hooks.given.get(name)
     return Hook(
         name=name,
         points=frozenset({point}),
         handler=handler,
         kind="shell",
-        match=lambda _: getattr(site.current().hooks, name) is not None,
+        match=lambda _: name in site.current().hooks.given,
         timeout=workflow.hooks.timeout,
         on_error=DEFAULTS[point],
         source=f"{workflow.file}:{script.line}" if script else workflow.file,
@@ -314,12 +304,12 @@ def without_secrets(script: str, names: Iterable[str]) -> str:
     return f"command unset {known} 2>/dev/null; {script}" if known else script
 
 
-def shortened(text: str, cap: int = LOGGED) -> str:
-    """The beginning and the end of a text, at most `cap` bytes and no half characters, with the number left out."""
+def shortened(text: str) -> str:
+    """The beginning and the end of a text, at most `LOGGED` bytes and no half characters, with the number left out."""
     content = text.strip().encode("utf-8", "backslashreplace")
-    if len(content) <= cap:
+    if len(content) <= LOGGED:
         return content.decode()
-    ends = content[: cap // 2], content[-(cap - cap // 2) :]
+    ends = content[: LOGGED // 2], content[-(LOGGED // 2) :]
     head, tail = (part.decode("utf-8", "ignore").encode() for part in ends)
     return Output(head=head, tail=tail, total=len(content)).text
 

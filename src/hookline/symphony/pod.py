@@ -2,7 +2,7 @@
 
 Everything that lasts is on the volume of the workspace: its folder, the note on that, and a journal. So several pods
 behave like one machine. Records, events of the agent and the end of the attempt go to standard output, where
-the service reads them (`AttemptStream`).
+the service reads them (`AttemptStream` in `jobs.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ import logging
 import os
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +20,14 @@ from typing import Any
 from hookline import files
 from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import typed
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.record import Begun, Called, Decided, Ended
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
 from hookline.hookfile.sources import held
 from hookline.journal import default_path
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import owner
 from hookline.journal.sqlite import SqliteJournal
-from hookline.journal.stream import Intake, OnceJournal, Sender
+from hookline.journal.stream import Sender
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
 from hookline.secret_names import secrets_in
@@ -194,7 +190,7 @@ class _PodWork:
         options = self._options
         with (
             await _rooted(options.root, options.patience) as root,
-            closing(SentJournal(self._sender)) as journal,
+            SentJournal(self._sender) as journal,
         ):
             journal.send_again(options.since)
             runner = LocalRunner()
@@ -239,58 +235,6 @@ class _PodWork:
     def _failure(self, outcome: str, error: str) -> dict[str, Any]:
         full = _is_full(self._options.root)
         return {"outcome": outcome, "error": self._mask.text(error, 2000) or None, "full": full}
-
-
-class AttemptStream:
-    """The stream of one Job's pod: records go to the journal, events of the agent to `tell`."""
-
-    def __init__(self, journal: Journal, claim: str) -> None:
-        self._journal, self._me, self._claim = journal, owner(), claim
-        self._once = OnceJournal(journal)
-        self.intake = Intake(self._write, self._own)
-        self._last: deque[str] = deque(maxlen=3)
-        self.tell: Callable[[AgentEvent], None] = lambda _: None
-        self.began = False
-        self.ended: Mapping[str, Any] | None = None
-
-    @property
-    def last(self) -> str:
-        """The last lines that others printed."""
-        return " / ".join(self._last)
-
-    def flush(self) -> None:
-        """Write the journal to disk, before the Job is removed with its log."""
-        self._journal.flush()
-
-    async def printed(self, line: str) -> None:
-        self.began = True
-        message, others = await self.intake.take(line)
-        if others.strip():
-            self._last.append(others.strip())
-            logger.info("%s", others)
-        if message is not None and message.word == TOLD:
-            self.tell(typed(AgentEvent, message.value))
-        elif message is not None and message.word == ENDED:
-            self.ended = message.value
-
-    def _own(self, record: Record) -> Record:
-        """The record with this process as the owner of its run, which is as alive as the reader of its log."""
-        if isinstance(record, Begun) and record.parent_id is None:
-            held = self._me if record.owner is not None else None
-            return record._replace(about={**record.about, "claim": self._claim}, owner=held)
-        return record
-
-    async def _write(self, record: Record, _size: int) -> bool:
-        new = await self._once.write(record)
-        if not new and isinstance(record, Begun):
-            self._take_over(record)
-        return new
-
-    def _take_over(self, record: Begun) -> None:
-        """Claim a run that a service before us, which is gone, had begun to read."""
-        row = next((each for each in self._journal.unfinished() if each.run_id == record.run_id), None)
-        if row is not None and row.owner is not None and record.owner is not None and row.owner != self._me:
-            self._journal.claim(row.run_id, row.owner, self._me)
 
 
 async def _rooted(path: str, patience: float) -> WorkspaceRoot:

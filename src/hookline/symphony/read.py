@@ -13,6 +13,7 @@ the built-in one. For every kind `codex.turn_timeout_ms` is how long a turn may 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from typing import Any, cast
 from hookline.engine.hook import Declaration, HookDeclaration, OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError, HooklineError, needs
-from hookline.source import FrontMatter, content_of, front_matter
+from hookline.source import FrontMatter, front_matter, text_of
 from hookline.symphony.settings import (
     FRONT_MATTER,
     POINTS,
@@ -33,13 +34,14 @@ from hookline.symphony.settings import (
     CodexSettings,
     HookScripts,
     PollingSettings,
-    Script,
     ServerSettings,
     TrackerSettings,
     WorkspaceSettings,
 )
 from hookline.symphony.trackers import TRACKERS, reference
 from hookline.table import Findings, Node
+
+logger = logging.getLogger(__name__)
 
 FILE = "WORKFLOW.md"
 
@@ -82,9 +84,11 @@ class WorkflowError(FileError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """One WORKFLOW.md as it was read. Paths are absolute; a prompt begins in `prompt_line`."""
+    """One WORKFLOW.md as it was read: its whole text, and what that says. Paths are absolute; a prompt begins in
+    `prompt_line`."""
 
     file: str
+    text: str = ""
     prompt: str = ""
     prompt_line: int = 1
     root: str = ""
@@ -136,7 +140,6 @@ def missing_for_dispatch(workflow: Workflow) -> tuple[WorkflowError, ...]:
 
 def declaration(workflow: Workflow) -> Declaration:
     """The hooks of the file, for `explain` and for the record of a run."""
-    scripts = {name: cast("Script | None", getattr(workflow.hooks, name)) for name in POINTS}
     return Declaration(
         format="symphony",
         source=workflow.file,
@@ -150,8 +153,7 @@ def declaration(workflow: Workflow) -> Declaration:
                 on_error=DEFAULTS[POINTS[name]],
                 source=f"{workflow.file}:{script.line}",
             )
-            for name, script in scripts.items()
-            if script is not None
+            for name, script in workflow.hooks.given.items()
         ),
     )
 
@@ -166,21 +168,19 @@ def read_workflow(
 ) -> Workflow:
     """The content of the file that was named; one that cannot be read as a whole is a WorkflowError."""
     file = workflow_file(given)
-    return read(_content(file), file, env, strict=strict)
+    return read(_text(file), file, env, strict=strict)
 
 
-def _content(file: str | PathLike[str]) -> bytes:
+def _text(file: str | PathLike[str]) -> str:
     try:
-        return content_of(file, "a workflow")
+        return text_of(file, "a workflow")
     except FileError as exc:
-        # Without a cause it could be opened, and is too big.
+        # Without a cause it could be opened, and is no text or too big.
         kind = "missing_workflow_file" if exc.__cause__ else "workflow_parse_error"
         raise WorkflowError.of(exc, kind) from exc
 
 
-def read(
-    text: str | bytes, file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False
-) -> Workflow:
+def read(text: str, file: str | PathLike[str], env: Mapping[str, str], *, strict: bool = False) -> Workflow:
     """A text's content. With `strict` a doubt is a problem too, and the first problem is raised."""
     findings = Findings(strict=strict)
     parts = _split(text, file, findings)
@@ -203,6 +203,7 @@ def read(
     before = parts.body[: len(parts.body) - len(parts.body.lstrip())]
     workflow = Workflow(
         file=whole,
+        text=text,
         prompt=parts.body.strip(),
         prompt_line=parts.body_line + before.count("\n"),
         root=root,
@@ -213,7 +214,7 @@ def read(
     return workflow.checked() if strict else workflow
 
 
-def _split(text: str | bytes, file: str | PathLike[str], findings: Findings) -> FrontMatter:
+def _split(text: str, file: str | PathLike[str], findings: Findings) -> FrontMatter:
     """Front matter and body. Without an end all of the file is front matter, as Symphony reads it."""
 
     def unclosed(no_end: FileError) -> None:
@@ -268,18 +269,14 @@ class WatchedWorkflow:
         env: Mapping[str, str],
         *,
         strict: bool = False,
-        told: Callable[[str], None] = lambda _: None,
         check: Callable[[Workflow], None] = lambda _: None,
     ) -> None:
         self.file = file
         self._env = env
         self._strict = strict
-        self._told = told
         self._check = check
-        self.text = ""
-        """The file as it was when `workflow` was read of it."""
-        self._content: bytes | None = _content(file)
-        self.workflow = self._read(self._content)
+        self._text: str | None = _text(file)
+        self.workflow = self._read(self._text)
         self.problem: str | None = None
         self.revision = 1
 
@@ -295,32 +292,28 @@ class WatchedWorkflow:
         with suppress(OSError):  # a file that is gone has changed
             if time.time() - os.stat(self.file).st_mtime < SETTLED:
                 return False
-        content = None
+        text = None
         try:
-            content = _content(self.file)
-            if content == self._content:
+            text = _text(self.file)
+            if text == self._text:
                 return False
-            self.workflow = self._read(content)
+            self.workflow = self._read(text)
         except HooklineError as exc:
-            return self._keep(str(exc))
+            if str(exc) == self.problem:
+                return False
+            self.problem = str(exc)
+            logger.warning("%s; revision %s stays in force, and no new attempt begins", exc, self.revision)
+            return True
         finally:
-            self._content = content
+            self._text = text
         self.problem = None
         self.revision += 1
-        self._told(f"{self.file} was read again (revision {self.revision})")
+        logger.warning("%s was read again (revision %s)", self.file, self.revision)
         return True
 
-    def _keep(self, problem: str) -> bool:
-        if problem == self.problem:
-            return False
-        self.problem = problem
-        self._told(f"{problem}; revision {self.revision} stays in force, and no new attempt begins")
-        return True
-
-    def _read(self, content: bytes) -> Workflow:
-        workflow = ready(read(content, self.file, self._env, strict=self._strict))
+    def _read(self, text: str) -> Workflow:
+        workflow = ready(read(text, self.file, self._env, strict=self._strict))
         self._check(workflow)
-        self.text = content.decode("utf-8-sig")
         for warning in workflow.warnings:
-            self._told(str(warning))
+            logger.warning("%s", warning)
         return workflow

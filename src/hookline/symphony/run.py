@@ -5,11 +5,9 @@ Also what every command needs: the tracker and the agent of a file, its site, an
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from typing import Any
 
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.pipeline import Pipeline, Recorder
-from hookline.engine.point import Point, Status, point_named
+from hookline.engine.point import Status, point_named
 from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import HooklineError, Skipped, UsageError
@@ -70,9 +68,14 @@ def run_one_issue(options: RunOptions) -> int:
         )
     for text in () if options.quiet else place.told(AGENT_HERE, files=hooks):
         warn(text)
-    mask = Mask(secrets_in(os.environ))
-    watch = watchers(mask, json=options.json, quiet=options.quiet)
-    with open_site(workflow, mask, watch, holder=f"hookline run {file}", place=place, files=hooks) as site:
+    with open_site(
+        workflow,
+        holder=f"hookline run {file}",
+        json=options.json,
+        quiet=options.quiet,
+        place=place,
+        files=hooks,
+    ) as site:
         for line in site.guard.blind(workflow.agent) if site.guard else ():
             warn(line)
         return interruptible(lambda: _attempted(site, issue, json=options.json))
@@ -106,20 +109,22 @@ async def _attempted(site: AttemptSite, identifier: str, *, json: bool) -> int:
 @contextmanager
 def open_site(
     workflow: Workflow,
-    mask: Mask,
-    watch: list[Callable[[Record], None]],
     *,
     holder: str,
+    json: bool = False,
+    quiet: bool = False,
     place: Place | None = None,
     files: Sequence[str] = (),
 ) -> Generator[AttemptSite]:
-    """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there."""
+    """The workspaces of a workflow, locked for one command, with the journal that keeps what happens there, shown too."""
+    mask = Mask(secrets_in(os.environ))
+    watch = _watchers(mask, json=json, quiet=quiet)
     with open_journal() as journal, WorkspaceRoot(workflow.root, holder=holder) as root:
         runner = (place or Place()).runner(each_of=root.path, files=files)
         yield site_of(lambda: workflow, root, runner, Recorder(journal, watch), mask, files)
 
 
-def watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
+def _watchers(mask: Mask, *, json: bool, quiet: bool) -> list[Callable[[Record], None]]:
     watch = watcher(mask, json=json, quiet=quiet)
     if watch is None:
         return []
@@ -163,11 +168,9 @@ async def issue_named(tracker: Tracker, workflow: Workflow, identifier: str) -> 
 def try_hook(workflow: Workflow, options: TryOptions) -> int:
     """Run the hook of a point, and print its output and decision; 1 if it refused."""
     workflow = workflow.checked()
-    mask = Mask(secrets_in(os.environ))
-    watch = watchers(mask, json=options.json, quiet=False)
 
     async def main() -> int:
-        outcome, output = await _tried(workflow, point_named(options.point), mask, watch, options.hooks)
+        outcome, output = await _tried(workflow, options)
         failed = outcome.action is not HookAction.CONTINUE
         if options.json:
             print_json({"point": options.point, "action": outcome.action, "output": output})
@@ -179,48 +182,39 @@ def try_hook(workflow: Workflow, options: TryOptions) -> int:
     return interruptible(main)
 
 
-async def _tried(
-    workflow: Workflow,
-    point: Point,
-    mask: Mask,
-    watch: list[Callable[[Record], None]],
-    files: Sequence[str],
-) -> tuple[Outcome, str]:
+async def _tried(workflow: Workflow, options: TryOptions) -> tuple[Outcome, str]:
     """Run the hooks of a point in a temporary workspace; their decision, and the output of the file's own."""
+    point, mask = point_named(options.point), Mask(secrets_in(os.environ))
+    watch = _watchers(mask, json=options.json, quiet=False)
     name = next((name for name, where in POINTS.items() if where is point), None)
     runner = LocalRunner()
-    more = hooks_of(files, runner)
-    owned = name is not None and getattr(workflow.hooks, name) is not None
-    if not owned and not any(point in hook.points for hook in more):
-        has = [f"{where} ({name})" for name, where in POINTS.items() if getattr(workflow.hooks, name)]
+    more = hooks_of(options.hooks, runner)
+    given = workflow.hooks.given
+    if name not in given and not any(point in hook.points for hook in more):
+        has = [f"{POINTS[name]} ({name})" for name in given]
         raise UsageError(f"{workflow.file} has no hook at {point}; it has: {', '.join(has) or 'none'}")
     issue = Issue(id="try", identifier="TRY-1", title="A hook is tried", state="Todo")
-    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="hookline-try-")
-    outputs = Outputs(Path(folder, "outputs"))
-    try:
-        with WorkspaceRoot(folder) as root:
-            site = site_of(lambda: workflow, root, runner, Recorder(None, watch), mask)
-            workspace = root.finish(root.begin(issue.identifier, run_id="try"))
-            try:
-                hooks = workspace_hooks(
-                    replace(site, outputs=outputs), Scene(issue=issue, workspace=workspace)
-                )
-                facts = Facts(
-                    workflow_id=issue.identifier,
-                    run_id="try",
-                    scope_id="1",
-                    point=point,
-                    status=None if point.is_start else Status.OK,
-                )
-                pipeline = Pipeline([*more, *hooks], site.recorder)
-                outcome = await pipeline.fire(HookContext.of(facts, {}, None))
-            finally:
-                await root.discard(workspace)
+    temporary = tempfile.TemporaryDirectory(prefix="hookline-try-", ignore_cleanup_errors=True)
+    with temporary as folder, WorkspaceRoot(folder) as root:
+        outputs = Outputs(Path(folder, "outputs"))
+        site = site_of(lambda: workflow, root, runner, Recorder(None, watch), mask)
+        workspace = root.finish(root.begin(issue.identifier, run_id="try"))
+        hooks = workspace_hooks(replace(site, outputs=outputs), Scene(issue=issue, workspace=workspace))
+        facts = Facts(
+            workflow_id=issue.identifier,
+            run_id="try",
+            scope_id="1",
+            point=point,
+            status=None if point.is_start else Status.OK,
+        )
+        pipeline = Pipeline([*more, *hooks], site.recorder)
+        try:
+            outcome = await pipeline.fire(HookContext.of(facts, {}, None))
+        finally:
+            await runner.close()
+            await root.discard(workspace)
         kept = outputs.folder / f"try.{name}.log"
         return outcome, kept.read_text() if kept.exists() else ""
-    finally:
-        await runner.close()
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def tracker_of(workflow: Workflow) -> Tracker:

@@ -82,6 +82,7 @@ class Finished:
 class State:
     """The whole schedule. `claimed` are issues that are read once more before their first attempt.
 
+    An issue is in one of the mappings at most. Once it is `stopping`, none is claimed and none waits for a retry.
     `tokens` and `seconds` are the sums of the attempts that ended.
     """
 
@@ -222,7 +223,9 @@ def looked(
 def _first(state: State, workflow: Workflow, now: float, id: str, issue: Issue | None) -> Next:
     """Begin a first attempt. An issue that is not eligible any more is dropped; a later poll may find it again."""
     state = replace(state, claimed=_without(state.claimed, id))
-    if issue is None or not eligible(issue, workflow) or not _may_start(state, workflow, issue):
+    if state.paused or issue is None or not eligible(issue, workflow):
+        return state, []
+    if not free_slots(state, workflow, issue):
         return state, []
     return _started(state, issue, None, now)
 
@@ -231,8 +234,6 @@ def _again(
     state: State, workflow: Workflow, now: float, id: str, issue: Issue | None, error: str | None
 ) -> Next:
     retry, without = state.retries[id], replace(state, retries=_without(state.retries, id))
-    if state.stopping:
-        return without, []
     if error is not None:
         return _requeued(state, workflow, now, retry, f"retry refresh failed: {error}"), []
     if issue is not None and is_terminal(issue, workflow):
@@ -242,46 +243,44 @@ def _again(
     if state.paused:
         later = replace(retry, asked=False, due=now + CONTINUE_AFTER)
         return replace(state, retries={**state.retries, id: later}), []
-    if not _may_start(state, workflow, issue):
+    if not free_slots(state, workflow, issue):
         return _requeued(state, workflow, now, replace(retry, issue=issue), NO_SLOT), []
     return _started(without, issue, retry.attempt, now)
 
 
 def refreshed(
-    state: State, workflow: Workflow, _now: float, *, asked: Sequence[str], found: Mapping[str, Issue]
+    state: State, workflow: Workflow, now: float, *, asked: Sequence[str], found: Mapping[str, Issue]
 ) -> Next:
     """The tracker was asked about what is running or parked. A tracker that did not answer is no event."""
     actions: list[Action] = []
+    closed = [found[id] for id in asked if id in found and is_terminal(found[id], workflow)]
     running = dict(state.running)
     for id in asked:
         each, issue = running.get(id), found.get(id)
         if each is None:
             continue
-        if issue is None:
-            why, clean = "it is no longer in the tracker", False
-        elif is_terminal(issue, workflow):
-            why, clean = f"its state is {issue.state!r}", True
-        elif not _is_active(issue, workflow):
-            why, clean = f"its state is {issue.state!r}, which is not an active one", False
-        elif not routable(issue, workflow):
-            why, clean = "it no longer matches the tracker's settings", False
-        else:
-            running[id] = replace(each, issue=issue)
-            continue
+        why = _why_stopped(issue, workflow)
         running[id] = replace(
-            each, issue=issue or each.issue, ending=each.ending or why, clean=each.clean or clean
+            each, issue=issue or each.issue, ending=each.ending or why, clean=each.clean or issue in closed
         )
-        if each.ending is None:
+        if why is not None and each.ending is None:
             actions.append(StopAttempt(id=id, generation=each.generation, why=why))
     parked = {id: each for id, each in state.parked.items() if id in found or id not in asked}
     state = _unparked(replace(state, running=running, parked=parked), found.values())
-    for id in asked:
-        issue = found.get(id)
-        # A parked issue that was closed meanwhile has a workspace that nobody else would remove.
-        if issue is not None and is_terminal(issue, workflow) and not _is_busy(state, id):
-            state, done = _cleaning(state, issue)
-            actions += done
-    return state, actions
+    # A parked issue that was closed meanwhile has a workspace that nobody else would remove.
+    state, removals = swept(state, workflow, now, issues=closed)
+    return state, [*actions, *removals]
+
+
+def _why_stopped(issue: Issue | None, workflow: Workflow) -> str | None:
+    """The reason why an issue is not to be worked on any more; None if it is."""
+    if issue is None:
+        return "it is no longer in the tracker"
+    if is_terminal(issue, workflow):
+        return f"its state is {issue.state!r}"
+    if not _is_active(issue, workflow):
+        return f"its state is {issue.state!r}, which is not an active one"
+    return None if routable(issue, workflow) else "it no longer matches the tracker's settings"
 
 
 def ticked(state: State, workflow: Workflow, now: float) -> Next:
@@ -296,9 +295,7 @@ def ticked(state: State, workflow: Workflow, now: float) -> Next:
             why = f"no activity for {silent:.0f} s"
             running[id] = replace(each, ending=why, stalled=True)
             actions.append(StopAttempt(id=id, generation=each.generation, why=why, outcome="stalled"))
-    due = tuple(
-        id for id, each in state.retries.items() if not state.stopping and not each.asked and each.due <= now
-    )
+    due = tuple(id for id, each in state.retries.items() if not each.asked and each.due <= now)
     retries = {id: replace(each, asked=True) if id in due else each for id, each in state.retries.items()}
     if due:
         actions.append(AskTracker(ids=due))
@@ -362,15 +359,13 @@ def finished(
         return replace(state, parked={**state.parked, id: parked}), []
     if outcome == "ok":
         retry = Retry(issue=each.issue, attempt=1, due=now + CONTINUE_AFTER)
-    else:
-        number = (each.attempt or 0) + 1
-        due = now + backoff(number, workflow.agent.max_retry_backoff)
-        retry = Retry(issue=each.issue, attempt=number, due=due, error=error or outcome)
-    return replace(state, retries={**state.retries, id: retry}), []
+        return replace(state, retries={**state.retries, id: retry}), []
+    failed = Retry(issue=each.issue, attempt=each.attempt or 0, due=now)
+    return _requeued(state, workflow, now, failed, error or outcome), []
 
 
 def swept(state: State, _workflow: Workflow, _now: float, *, issues: Sequence[Issue]) -> Next:
-    """At the start: issues in terminal states that still have a workspace."""
+    """Issues in terminal states may still have a workspace: at the start, or because they were parked."""
     actions: list[Action] = []
     for issue in issues:
         if not _is_busy(state, issue.id):
@@ -408,6 +403,7 @@ def _cleaning(state: State, issue: Issue) -> Next:
 
 
 def _requeued(state: State, workflow: Workflow, now: float, retry: Retry, error: str) -> State:
+    """The state in which this try has failed, and the next one waits for longer."""
     number = retry.attempt + 1
     due = now + backoff(number, workflow.agent.max_retry_backoff)
     later = replace(retry, attempt=number, due=due, error=error, asked=False)
@@ -421,19 +417,10 @@ def _unparked(state: State, issues: Iterable[Issue]) -> State:
     return replace(state, parked=kept)
 
 
-def _may_start(state: State, workflow: Workflow, issue: Issue) -> bool:
-    return (
-        not state.paused
-        and not state.stopping
-        and not _is_busy(state, issue.id, waiting=False)
-        and (free_slots(state, workflow, issue) > 0)
-    )
-
-
-def _is_busy(state: State, id: str, *, waiting: bool = True) -> bool:
-    """True if something is done about the issue already."""
-    at_work = id in state.running or id in state.cleaning
-    return at_work or (waiting and (id in state.claimed or id in state.retries or id in state.parked))
+def _is_busy(state: State, id: str) -> bool:
+    """True if something is done about the issue already, or will be."""
+    places = (state.running, state.claimed, state.retries, state.parked, state.cleaning)
+    return any(id in place for place in places)
 
 
 def _is_active(issue: Issue, workflow: Workflow) -> bool:

@@ -74,13 +74,7 @@ def serve_workflow(options: ServeOptions) -> int:
     last = LastLines()
     live = err.is_terminal and not options.json and not options.quiet
     _log(mask, last, live=live, quiet=options.quiet)
-    watched = WatchedWorkflow(
-        path,
-        os.environ,
-        strict=options.strict,
-        told=logging.getLogger("hookline.symphony").warning,
-        check=check_tracker,
-    )
+    watched = WatchedWorkflow(path, os.environ, strict=options.strict, check=check_tracker)
     with _picture(last, path) if live else nullcontext(print_json if options.json else None) as show:
         return asyncio.run(_served(watched, options, mask, show))
 
@@ -137,9 +131,9 @@ async def _work_on_cluster(watched: WatchedWorkflow, options: ServeOptions) -> A
     home = default_path(os.environ).parent
     with open_journal() as journal:
         async with connected(target) as cluster:
-            namespace = target.namespace or cluster.namespace
-            async with _sole_service(cluster, namespace, workflow_id(workflow), home) as lease:
-                worker = ClusterWorker(cluster, namespace, options, watched, journal)
+            namespace, id = target.namespace or cluster.namespace, workflow_id(workflow)
+            async with _sole_service(cluster, namespace, id, home) as lease:
+                worker = ClusterWorker(cluster, namespace, options, id, journal)
                 yield worker, lambda service: _until_lost(service, worker, lease)
 
 

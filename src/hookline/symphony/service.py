@@ -1,4 +1,4 @@
-"""The service: reports events to the scheduler and takes the actions that come back. Nothing is decided here.
+"""The service: reports events to the scheduler and takes the actions that come back. Decided here is only when to poll.
 
 One event loop, one state. Attempts, removals and requests to the tracker are tasks of their own, so that a hook that
 hangs holds up its own issue only.
@@ -198,18 +198,17 @@ class Service:
         match action:
             case AskTracker():
                 self._aside(self._looked(action))
-            case Running():
-                self._start(action)
+            case Running(generation=generation):
+                halt = Halt()
+                task = self._aside(self._attempted(action, halt))
+                self._attempts[generation] = (task, halt)
+                task.add_done_callback(lambda _: self._attempts.pop(generation, None))
             case StopAttempt():
-                self._stop_one(action)
+                logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)
+                task, halt = self._attempts[action.generation]
+                halt.now(task, action.outcome)
             case RemoveWorkspace():
                 self._aside(self._cleaned(action))
-
-    def _start(self, action: Running) -> None:
-        halt = Halt()
-        task = self._aside(self._attempted(action, halt))
-        self._attempts[action.generation] = (task, halt)
-        task.add_done_callback(lambda _: self._attempts.pop(action.generation, None))
 
     async def _attempted(self, action: Running, halt: Halt) -> None:
         issue, workflow = action.issue, self._watched.workflow
@@ -243,11 +242,6 @@ class Service:
         self._left_waiting = False
         wait = max(self._looked_at + SOONEST - time.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait, self._look_now.set)
-
-    def _stop_one(self, action: StopAttempt) -> None:
-        logger.info("%s an attempt is stopped: %s", fields(issue_id=action.id), action.why)
-        task, halt = self._attempts[action.generation]
-        halt.now(task, action.outcome)
 
     async def _looked(self, action: AskTracker) -> None:
         found: Mapping[str, Issue] = {}

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, cast
 
 from hookline.engine.point import Point
@@ -56,18 +57,15 @@ def _whole(value: Any, wanted: str) -> int:
     return value
 
 
-def _positive(wanted: str) -> Callable[[Node], int]:
-    def read_number(node: Node) -> int:
-        number = _whole(node.value, wanted)
-        if number <= 0:
-            raise Wrong(f"is {number}; give {wanted}, more than 0")
-        return number
-
-    return read_number
+def _positive(node: Node, wanted: str = "a number") -> int:
+    number = _whole(node.value, wanted)
+    if number <= 0:
+        raise Wrong(f"is {number}; give {wanted}, more than 0")
+    return number
 
 
 def _milliseconds(node: Node) -> float:
-    number = _positive("milliseconds, as in 30000")(node)
+    number = _positive(node, "milliseconds, as in 30000")
     if number > _LONGEST_WAIT:
         raise Wrong(f"is {number}, which is more than ten years; give milliseconds, as in 30000")
     return number / 1000
@@ -94,16 +92,10 @@ def _script(node: Node) -> Script:
     return Script(text=value, line=node.location().line or 1) if value.strip() else UNSET
 
 
-def _text_such_as(wanted: str) -> Callable[[Node], str]:
-    def read_text(node: Node) -> str:
-        if not isinstance(node.value, str) or not node.value.strip():
-            raise Wrong(f"is {_shown(node.value)}; {wanted}")
-        return node.value
-
-    return read_text
-
-
-_text = _text_such_as("give a text")
+def _text(node: Node, wanted: str = "give a text") -> str:
+    if not isinstance(node.value, str) or not node.value.strip():
+        raise Wrong(f"is {_shown(node.value)}; {wanted}")
+    return node.value
 
 
 def _folder(node: Node) -> str:
@@ -167,7 +159,7 @@ def _by_state(node: Node) -> dict[str, int]:
     found: dict[str, int] = {}
     for state in node.of_mapping:
         try:
-            found[state.strip().lower()] = _positive("a number")(node.child(state))
+            found[state.strip().lower()] = _positive(node.child(state))
         except Wrong as exc:
             node.doubt(f"{exc.message}; it is left out", state)
     return found
@@ -266,13 +258,18 @@ class HookScripts:
     before_remove: Script | None = _key(None, _script, "Runs before a workspace is deleted.")
     timeout: float = _seconds(DEFAULT_TIMEOUT, "How long each of them may take; 60000.", _hook_limit)
 
+    @property
+    def given(self) -> dict[str, Script]:
+        """The scripts that the file has, by the name of their hook."""
+        return {name: script for name in POINTS if (script := getattr(self, name)) is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """The agent: its kind, how many work at once, and for how long."""
 
-    max_concurrent_agents: int = _key(10, _positive("a number"), "How many work at once; 10.")
-    max_turns: int = _key(20, _positive("a number"), "Turns in one attempt; 20.")
+    max_concurrent_agents: int = _key(10, _positive, "How many work at once; 10.")
+    max_turns: int = _key(20, _positive, "Turns in one attempt; 20.")
     max_retry_backoff: float = _seconds(300.0, "The longest wait before a retry; 300000.")
     max_concurrent_agents_by_state: Mapping[str, int] = _key(
         {}, _by_state, "How many work at once on issues of a state."
@@ -293,7 +290,7 @@ class CodexSettings:
 
     command: str = _key(
         "codex app-server",
-        _text_such_as("give a command, such as codex app-server"),
+        partial(_text, wanted="give a command, such as codex app-server"),
         "The shell command that starts Codex.",
     )
     approval_policy: Any = _key("never", _anything, "Passed to Codex.")

@@ -46,7 +46,7 @@ def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> lis
 
 
 def _not_shell(workflow: Workflow) -> Generator[FileError]:
-    from hookline.hookfile.scripts import script_fault
+    from hookline.claude.hooks import script_fault
     from hookline.symphony.read import declaration
 
     for declared in declaration(workflow).hooks:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hookline import files
-from hookline.engine.plain import mapping
+from hookline.engine.plain import json_or_none
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
@@ -316,10 +316,8 @@ class WorkspaceRoot(AbstractContextManager["WorkspaceRoot"]):
                 f"the note on {key} in {os.path.join(self.path, OWN, state)} cannot be read: {exc.strerror}"
             ) from exc
         with os.fdopen(fd, "rb") as file:
-            try:
-                return mapping(json.loads(file.read(1_000_000)))
-            except ValueError:
-                return {}  # which of the three folders it is in says what matters
+            # One that is no JSON is as good as none: which of the three folders it is in says what matters.
+            return json_or_none(file.read(1_000_000)) or {}
 
     def _write_note(self, state: str, workspace: Workspace) -> None:
         """Write a note atomically, before the step that it announces."""

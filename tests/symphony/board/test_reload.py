@@ -20,13 +20,8 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def told():
-    return []
-
-
-@pytest.fixture
-def watched(file, told):
-    return WatchedWorkflow(str(file), {}, told=told.append)
+def watched(file):
+    return WatchedWorkflow(str(file), {})
 
 
 def written(file, text):
@@ -37,13 +32,13 @@ def written(file, text):
 
 
 @pytest.mark.rule("W31", "M2")
-def test_a_change_is_there_at_the_next_look(file, watched, told):
+def test_a_change_is_there_at_the_next_look(file, watched, caplog):
     assert not watched.look()
     written(file, GOOD.replace("Work on", "Mend"))
     assert watched.look()
     assert watched.workflow.prompt == "Mend {{ issue.title }}."
     assert watched.revision == 2
-    assert "was read again" in told[-1]
+    assert "was read again" in caplog.messages[-1]
     assert not watched.look()
 
 
@@ -57,18 +52,18 @@ INVALID = {
 
 @pytest.mark.rule("W33", "M3")
 @pytest.mark.parametrize("case", INVALID)
-def test_an_invalid_change_keeps_the_last_good_one_and_is_told_once(file, watched, told, case):
+def test_an_invalid_change_keeps_the_last_good_one_and_is_told_once(file, watched, caplog, case):
     text, said = INVALID[case]
     written(file, text)
     assert watched.look()
     assert said in str(watched.problem)
     assert watched.workflow.prompt == "Work on {{ issue.title }}."
-    assert sum(said in line for line in told) == 1
+    assert sum(said in line for line in caplog.messages) == 1
     for _ in range(3):
         assert not watched.look()
     os.utime(file, ns=(0, 10**9))
     watched.look()
-    assert sum(said in line for line in told) == 1
+    assert sum(said in line for line in caplog.messages) == 1
     written(file, GOOD + "more\n")
     assert watched.look()
     assert watched.problem is None
@@ -110,12 +105,12 @@ def test_the_first_one_must_be_good(file, case):
 
 
 @pytest.mark.rule("W34")
-def test_a_check_of_the_services_own_is_part_of_being_good(file, told):
+def test_a_check_of_the_services_own_is_part_of_being_good(file):
     def check(workflow):
         if "forbidden" in workflow.prompt:
             raise TrackerError("no such tracker", kind="unsupported_tracker_kind")
 
-    watched = WatchedWorkflow(str(file), {}, told=told.append, check=check)
+    watched = WatchedWorkflow(str(file), {}, check=check)
     written(file, GOOD + "forbidden\n")
     assert watched.look()
     assert watched.problem == "no such tracker"

@@ -92,7 +92,6 @@ class Board:
         self.file = folder / "WORKFLOW.md"
         self.file.write_text(WORKFLOW.replace("MORE", more).replace("STALL", str(stall)))
         self.tracker = FolderTracker(folder / "issues", ["Done"])
-        self.told = []
         self.hooks = ()
         self.service = None
 
@@ -107,7 +106,7 @@ class Board:
         return file.read_text().splitlines() if file.exists() else []
 
     async def __aenter__(self):
-        self.watched = WatchedWorkflow(str(self.file), {}, told=self.told.append)
+        self.watched = WatchedWorkflow(str(self.file), {})
         self.runner = LocalRunner(cap=100)
         self.journal = MemoryJournal()
         self.site = AttemptSite(
@@ -324,7 +323,7 @@ async def test_a_new_script_counts_from_the_next_hook_on(tmp_path):
 
 
 @pytest.mark.rule("W33", "W34", "M3", "M76")
-async def test_a_wrong_file_begins_nothing_new_and_a_right_one_goes_on(tmp_path):
+async def test_a_wrong_file_begins_nothing_new_and_a_right_one_goes_on(tmp_path, caplog):
     async with Board(tmp_path) as board:
         good = board.file.read_text()
         board.file.write_text(good.replace("interval_ms: 50", "interval_ms: soon"))
@@ -334,7 +333,7 @@ async def test_a_wrong_file_begins_nothing_new_and_a_right_one_goes_on(tmp_path)
             await board.service.once()
         assert board.log() == []
         assert "interval_ms" in board.service.snapshot()["configuration_error"]
-        assert sum("interval_ms" in line for line in board.told) == 1
+        assert sum("interval_ms" in line for line in caplog.messages) == 1
         board.file.write_text(good)
         await board.until(lambda: "before_remove A-1" in board.log())
 

@@ -479,6 +479,7 @@ class Scheduler(RuleBasedStateMachine):
             assert action.issue.id not in self.alive, "two attempts on one issue"
             assert action.issue.id not in {each.id for each in self.cleans}, "begun while it is removed"
             assert eligible(action.issue, LIMITS)
+            assert not self.state.stopping
             self.generations.add(action.generation)
             self.alive[action.issue.id] = action.generation
             of_state = [
@@ -535,6 +536,11 @@ class Scheduler(RuleBasedStateMachine):
             partial(scheduler.heard, id=id, generation=self.alive[id], event=AgentEvent(kind="notification"))
         )
 
+    @rule(seldom=st.integers(0, 9))
+    def the_service_stops(self, seldom):
+        if seldom == 9:
+            self.told(scheduler.stopped)
+
     @precondition(lambda self: self.cleans)
     @rule()
     def a_workspace_is_gone(self):
@@ -551,6 +557,10 @@ class Scheduler(RuleBasedStateMachine):
         )
         ids = [id for place in places for id in place]
         assert len(ids) == len(set(ids))
+
+    @invariant()
+    def nothing_is_to_begin_once_it_stops(self):
+        assert not self.state.stopping or not (self.state.claimed or self.state.retries)
 
     @invariant()
     def no_more_run_than_there_are_slots(self):

@@ -7,8 +7,7 @@ import pytest
 from hookline.symphony.read import Workflow
 from hookline.symphony.run import tracker_of
 from hookline.symphony.settings import TrackerSettings
-from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError
-from hookline.symphony.trackers.client import WebTracker, retry_seconds
+from hookline.symphony.trackers import TRACKERS, Blocker, TrackerError, WebTracker, retry_seconds
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from tests.fakes.trackers import FakeGithub, FakeLinear, Trouble, github_issue, linear_issue
@@ -158,7 +157,7 @@ async def test_a_slow_server_is_given_up():
 
 
 async def test_an_answer_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("hookline.symphony.trackers.client.LARGEST", 1000)
+    monkeypatch.setattr("hookline.symphony.trackers.LARGEST", 1000)
     with FakeGithub() as fake:
         fake.trouble = [Trouble(body="x" * 2000)]
         api = WebTracker("It", fake.url, {})

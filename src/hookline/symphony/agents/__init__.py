@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hookline.engine.context import Usage
-from hookline.engine.plain import inner, mapping
+from hookline.engine.plain import inner, json_or_none, mapping
 from hookline.errors import AgentFailed
 from hookline.runners import Output
 from hookline.runners.local import Piped
@@ -273,12 +273,9 @@ class Conversation:
             return
         if not line.strip():
             return
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if isinstance(message, dict):
-            self._take_message(cast("Message", message))
+        message = json_or_none(line)
+        if message is not None:
+            self._take_message(message)
         else:
             self._odd(f"a line that is not a message: {line[:200].decode('utf-8', 'replace')!r}")
 

@@ -64,7 +64,11 @@ class CodexSession(AgentSession):
         try:
             await super().open()
         except TurnFailed as exc:
-            raise _not_found(exc, self._settings.command) from exc
+            # A shell that does not know the command says so on stderr and exits with 127.
+            if exc.kind != "port_exit" or "not found" not in str(exc):
+                raise
+            command = self._settings.command
+            raise TurnFailed(f"{command!r} could not be started: {exc}", kind="codex_not_found") from exc
 
     async def _begin(self) -> None:
         place, secret_names = self._place, self._secret_names
@@ -201,8 +205,10 @@ class CodexSession(AgentSession):
             if self._done is not None and not self._done.done() and isinstance(turn, dict):
                 self._done.set_result(cast("Message", turn))
             return
-        if method == "item/completed":
-            self._keep_answer(params)
+        item = mapping(params.get("item"))
+        is_answer = method == "item/completed" and item.get("type") == "agentMessage"
+        if is_answer and isinstance(item.get("text"), str):
+            self._said = item["text"]
         self._place.tell(_event_of(method, params))
 
     def asked(self, method: str, params: Message) -> Message:
@@ -227,11 +233,6 @@ class CodexSession(AgentSession):
     def odd(self, text: str) -> None:
         self._alive()
         self._place.report("malformed", text)
-
-    def _keep_answer(self, params: Message) -> None:
-        known = mapping(params.get("item"))
-        if known.get("type") == "agentMessage" and isinstance(known.get("text"), str):
-            self._said = known["text"]
 
 
 Grant = Callable[[Message], Message]
@@ -299,10 +300,3 @@ def _id_of(answer: Message, key: str) -> str:
     if not isinstance(found, str) or not found:
         raise TurnFailed(f"the answer has no {key}.id", kind="response_error")
     return found
-
-
-def _not_found(exc: TurnFailed, command: str) -> TurnFailed:
-    """A shell that does not know the command says so on stderr and exits with 127."""
-    if exc.kind == "port_exit" and "not found" in str(exc):
-        return TurnFailed(f"{command!r} could not be started: {exc}", kind="codex_not_found")
-    return exc

@@ -8,14 +8,13 @@ tokens are read from them.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 from collections.abc import Mapping
 from typing import Any
 
 from hookline.engine.context import Usage
-from hookline.engine.plain import mapping
+from hookline.engine.plain import json_or_none, mapping
 from hookline.runners import Ending, Order
 from hookline.runners.local import LocalRunner
 from hookline.symphony.agents import AgentPlace, AgentSession, LineBuffer, TurnFailed
@@ -66,9 +65,7 @@ class CommandSession(AgentSession):
         )
         report.end()
         self._tokens += report.tokens
-        trouble = _trouble(argv[0], ending, failed=report.failed)
-        if trouble is not None:
-            raise trouble
+        _check_end(argv[0], ending, failed=report.failed)
         return ending.stdout.text.strip() if report.answer is None else report.answer
 
     def _heard(self, part: bytes, is_stdout: bool) -> None:
@@ -96,16 +93,15 @@ def _filled(argv: tuple[str, ...], prompt: str) -> tuple[tuple[str, ...], bytes]
     return tuple(word.replace(PROMPT, content.decode()) for word in argv), b""
 
 
-def _trouble(program: str, ending: Ending, *, failed: bool) -> TurnFailed | None:
+def _check_end(program: str, ending: Ending, *, failed: bool) -> None:
     last = ending.last_lines()
     why = f": {last}" if last else ""
     if ending.not_started is not None:
-        return TurnFailed(f"the agent could not start: {ending.not_started}", kind="codex_not_found")
+        raise TurnFailed(f"the agent could not start: {ending.not_started}", kind="codex_not_found")
     if ending.exit_code != 0:
-        return TurnFailed(f"the agent {program} {ending.in_words()}{why}", kind="port_exit")
+        raise TurnFailed(f"the agent {program} {ending.in_words()}{why}", kind="port_exit")
     if failed:
-        return TurnFailed(f"the agent says that it failed{why}", kind="turn_failed")
-    return None
+        raise TurnFailed(f"the agent says that it failed{why}", kind="turn_failed")
 
 
 class _TurnReport:
@@ -127,10 +123,7 @@ class _TurnReport:
     def _heed(self, line: bytes | None) -> None:
         if line is None or not line.startswith(b"{"):
             return
-        try:
-            told = mapping(json.loads(line))
-        except ValueError:
-            return
+        told = json_or_none(line) or {}
         self.answer = _answer_in(told) or self.answer
         self.failed = self.failed or told.get("is_error") is True or told.get("type") == "turn.failed"
         if told.get("type") in ("result", "turn.completed"):

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookline.claude.clients import limit_of, or_refused
+from hookline.claude.clients import Place, limit_of, or_refused, program
 from hookline.claude.events import CALLERS, fails_closed
 from hookline.engine.hook import Hook, Mode
 from hookline.engine.point import Point, Scope
@@ -93,8 +92,7 @@ class Guard:
         ]
 
     def _command(self, event: str, caller: str, files: Iterable[str]) -> str:
-        # -P: what lies in the agent's folder must not be imported in place of hookline or the standard library.
-        answer = [sys.executable, "-P", "-m", "hookline", "answer", event, "--as", caller]
+        answer = [*program(Place.LOCAL), "answer", event, "--as", caller]
         named = [word for file in files for word in ("--file", file, "--content", self.contents[file])]
         words = ["env", f"HOOKLINE_HOME={self.home}", *answer, *named]
         return or_refused(words, _ADVICE) if fails_closed(event, caller) else shlex.join(words)

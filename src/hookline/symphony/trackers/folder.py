@@ -120,12 +120,9 @@ def _waiting(issue: Issue, found: Mapping[str, Issue], terminal: frozenset[str])
     """The issue with the states of its blockers."""
     if not issue.blocked_by:
         return issue
-    by_name = {each.identifier: each for each in found.values()}
-    states = [
-        by_name[name].state if (name := each.identifier) in by_name else None for each in issue.blocked_by
-    ]
-    blockers = tuple(replace(each, state=state) for each, state in zip(issue.blocked_by, states, strict=True))
-    waits = any(state is not None and state.strip().lower() not in terminal for state in states)
+    states = {each.identifier: each.state for each in found.values()}
+    blockers = tuple(replace(each, state=states.get(each.identifier or "")) for each in issue.blocked_by)
+    waits = any(each.state is not None and each.state.strip().lower() not in terminal for each in blockers)
     return replace(issue, blocked_by=blockers, dispatchable=issue.dispatchable and not waits)
 
 
@@ -143,10 +140,11 @@ def _issue(file: Path, status: os.stat_result) -> Issue:
     if findings.problems:
         raise findings.problems[0]
     identifier = given.get("identifier", file.stem)
+    heading = next((line[2:].strip() for line in body.splitlines() if line.startswith("# ")), "")
     known: dict[str, Any] = {
         "id": identifier,
         "identifier": identifier,
-        "title": _heading(body) or file.stem,
+        "title": heading or file.stem,
         "state": FIRST_STATE,
         "description": body.strip() or None,
         "created_at": datetime.fromtimestamp(status.st_ctime, UTC),
@@ -202,10 +200,3 @@ _FIELDS = Table(
         "updated_at": Key(_time),
     }
 )
-
-
-def _heading(body: str) -> str | None:
-    for line in body.splitlines():
-        if line.startswith("# "):
-            return line[2:].strip()
-    return None

@@ -13,8 +13,18 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from hookline.engine.plain import inner, mapping
-from hookline.symphony.trackers import TRACKERS, Issue, TrackerError, secret, setting
-from hookline.symphony.trackers.client import WebTracker, labels_in, list_in, text_or_none, time_or_none
+from hookline.symphony.trackers import (
+    TRACKERS,
+    Issue,
+    TrackerError,
+    WebTracker,
+    labels_in,
+    list_in,
+    secret,
+    setting,
+    text_or_none,
+    time_or_none,
+)
 
 _ENDPOINT = "https://api.github.com"
 _PAGE = 100

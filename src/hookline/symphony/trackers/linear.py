@@ -6,8 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from hookline.engine.plain import inner, mapping
-from hookline.symphony.trackers import TRACKERS, Blocker, Issue, TrackerError, secret, setting
-from hookline.symphony.trackers.client import WebTracker, labels_in, list_in, text_or_none, time_or_none
+from hookline.symphony.trackers import (
+    TRACKERS,
+    Blocker,
+    Issue,
+    TrackerError,
+    WebTracker,
+    labels_in,
+    list_in,
+    secret,
+    setting,
+    text_or_none,
+    time_or_none,
+)
 
 _ENDPOINT = "https://api.linear.app/graphql"
 _PAGE = 50
