@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hookline.engine.plain import cut
 from hookline.errors import FileError
 from hookline.kube.pod_state import ContainerPhase, EndReason
 from hookline.sympozium.environment import (
     MOST_RESULT,
     Secrets,
-    cut,
     expanded,
     for_agent,
     for_hook,
@@ -73,14 +73,14 @@ def test_a_gate_hook_knows_that_it_is_one():
 @given(st.text(), st.integers(0, 3))
 def test_a_long_result_is_cut_to_32_KiB_and_never_inside_a_character(text, shift):
     whole = "x" * shift + (text + "\N{SNOWMAN}") * 20_000
-    found = cut(whole)
+    found = cut(whole, MOST_RESULT)
     assert MOST_RESULT - 3 <= len(found.encode()) <= MOST_RESULT
     clean = whole.replace("\0", "").encode("utf-8", "replace").decode()
     assert clean.startswith(found)
 
 
 def test_a_result_that_just_fits_is_whole():
-    assert cut("x" * MOST_RESULT) == "x" * MOST_RESULT
+    assert cut("x" * MOST_RESULT, MOST_RESULT) == "x" * MOST_RESULT
 
 
 @pytest.mark.rule("sympozium B11", "sympozium 1.10")

@@ -7,11 +7,19 @@ import pytest
 from hookline.engine.hook import OnError
 from hookline.engine.point import Point
 from hookline.errors import FileError
-from hookline.sympozium.check import doubts, doubts_of_file, not_here
+from hookline.sympozium.check import doubts, literal_secrets, not_here
 from hookline.sympozium.read import is_sympozium, parse
 from hookline.sympozium.resolve import RunRequest, declaration, run_of
 from hookline.sympozium.system import load
-from hookline.sympozium.types import ContainerHook, Lifecycle, ModelSpec, RbacRule, SecretRef, TaskSpec
+from hookline.sympozium.types import (
+    ContainerHook,
+    Instance,
+    Lifecycle,
+    ModelSpec,
+    RbacRule,
+    SecretRef,
+    TaskSpec,
+)
 
 SEED = Path(__file__).parents[1] / "fixtures" / "sympozium"
 
@@ -412,15 +420,19 @@ def test_secrets_in_the_file_are_kept_apart_from_its_objects():
     assert found.secrets == {"pd": {"token": "abc", "k": "xyz"}}
 
 
+def doubts_in(manifests, known=()):
+    return [doubt for each in (*manifests.runs, *manifests.agents) for doubt in doubts(each, known)]
+
+
 @pytest.mark.rule("sympozium B1")
 def test_a_variable_in_single_quotes_is_told():
-    (found,) = doubts_of_file(load(SEED / "oncall-agent.yaml")).problems
+    (found,) = doubts_in(load(SEED / "oncall-agent.yaml"))
     assert (found.line, "$PD_TOKEN is in single quotes" in str(found)) == (14, True)
 
 
 @pytest.mark.rule("sympozium 1.10")
 def test_a_command_substitution_without_a_shell_is_told():
-    (found,) = doubts_of_file(load(SEED / "rbac.yaml")).problems
+    (found,) = doubts_in(load(SEED / "rbac.yaml"))
     assert found.key == "spec.lifecycle.preRun[0].command[4]"
     assert "$(date) is not expanded: this command runs without a shell" in str(found)
 
@@ -428,14 +440,15 @@ def test_a_command_substitution_without_a_shell_is_told():
 @pytest.mark.statement("SZ63")
 def test_a_variable_that_nobody_sets_is_told_until_somebody_does():
     found = load(SEED / "oncall-team.yaml")
-    (told,) = doubts_of_file(found).problems
+    (told,) = doubts_in(found)
     assert "$ALERTMANAGER_URL is not set" in str(told)
-    assert doubts_of_file(found, {"ALERTMANAGER_URL"}).problems == []
+    assert doubts_in(found, {"ALERTMANAGER_URL"}) == []
 
 
 @pytest.mark.rule("sympozium X6")
 def test_a_secret_written_into_the_file_is_told():
-    notes = doubts_of_file(load(SEED / "upload-report.yaml")).notes
+    (run,) = load(SEED / "upload-report.yaml").runs
+    notes = literal_secrets(run.hooks)
     assert [str(note).split("value: ")[1].split()[0] for note in notes] == [
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
@@ -469,14 +482,14 @@ def test_a_secret_written_into_the_file_is_told():
 )
 def test_what_a_preRun_command_would_not_do_as_it_looks_is_told(command, count):
     one = ContainerHook(name="a", image="b", command=tuple(command))
-    assert len(doubts(Lifecycle(pre_run=(one,))).problems) == count
+    assert len(doubts(Instance(name="r", lifecycle=Lifecycle(pre_run=(one,))))) == count
 
 
 def test_postRun_hooks_have_the_result_to_ask_for():
     one = ContainerHook(
         name="a", image="b", command=("sh", "-c"), args=("echo $AGENT_RESULT $AGENT_EXIT_CODE",)
     )
-    assert doubts(Lifecycle(post_run=(one,))).problems == []
+    assert doubts(Instance(name="r", lifecycle=Lifecycle(post_run=(one,)))) == []
 
 
 @pytest.mark.rule("sympozium B17")

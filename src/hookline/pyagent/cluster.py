@@ -22,8 +22,8 @@ from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, is_abandoned, lost_ends, owner
 from hookline.journal.stream import Intake, OnceJournal
-from hookline.kube.jobs import GIVEN, JobEnd, JobFollower, Task, end, started
-from hookline.kube.objects import JOB
+from hookline.kube.jobs import COMPONENT_LABEL, GIVEN, JobEnd, JobFollower, Task, end, started
+from hookline.kube.objects import JOB, Object
 from hookline.kube.pod_state import is_over
 from hookline.options import KUBERNETES, RunOptions, Target
 from hookline.pyagent.run import RESULT, asked
@@ -34,8 +34,6 @@ from hookline.terminal import err, print_result, warn, watcher
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
-
-Object = dict[str, Any]
 
 LONGEST_INPUT = 100 * 1024
 MOST_FILES = 900 * 1024
@@ -271,7 +269,7 @@ class RunStream:
             return record._replace(owner=owner(), source=self._source)
         return record
 
-    async def _write(self, record: Record, _size: int = 0) -> bool:
+    async def _write(self, record: Record) -> bool:
         new = await self._once.write(record)
         if new and self._watch is not None:
             self._watch(record)
@@ -280,7 +278,7 @@ class RunStream:
 
 async def _ended_others(cluster: Cluster, journal: Journal, namespace: str) -> None:
     """Read the Jobs of killed commands that are over into the journal, and remove them."""
-    found, _ = await cluster.list(JOB, namespace, {"hookline.dev/component": _COMPONENT})
+    found, _ = await cluster.list(JOB, namespace, {COMPONENT_LABEL: _COMPONENT})
     left = {_source(job, cluster): job for job in found if _is_left(job)}
     rows = {
         str(row.source): row

@@ -27,7 +27,6 @@ from hookline.files import output
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.person import agent_above
 from hookline.journal import open_journal
-from hookline.journal.encoding import Encoding, decoded
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner, recover
 from hookline.journal.stream import SERVING, Sender
@@ -136,9 +135,11 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     mask = Mask([*secrets_in(os.environ), *loaded.secrets])
     # For a pod whose operator reads the log: the same stream as all else, whose lines it cannot come between.
     sends = os.environ.get("HOOKLINE_RECORDS") == "1"
-    sender = Sender(partial(print, end="", file=sys.stderr, flush=True), mask) if sends else None
+    payloads = os.environ.get("HOOKLINE_PAYLOADS", "on") != "off"
+    write = partial(print, end="", file=sys.stderr, flush=True)
+    sender = Sender(write, mask, payloads=payloads) if sends else None
     shown = watcher(mask, json=options.json, quiet=options.quiet)
-    watchers = [*([shown] if shown else []), *([_recording(sender, mask)] if sender else [])]
+    watchers = [*([shown] if shown else []), *([sender.record] if sender else [])]
     since = time.time()
     with open_journal(loaded.secrets) as journal:
         run: dict[str, Any] = {
@@ -254,14 +255,6 @@ async def _recover_others(
             )
         elif not quiet:
             warn(f"run {each.run_id} ({each.name}) was interrupted: {each.ran} end hooks were run now")
-
-
-def _recording(sender: Sender, mask: Mask) -> Callable[[Record], None]:
-    """Sends records as the journal here keeps them, without payloads if those are off."""
-    if os.environ.get("HOOKLINE_PAYLOADS", "on") != "off":
-        return sender.record
-    bare = Encoding(mask, payloads=False)
-    return lambda record: sender.record(decoded(record.run_id, json.loads(bare.record(record))))
 
 
 def _wanted_events(loaded: Loaded, options: TryOptions) -> list[HookContext]:

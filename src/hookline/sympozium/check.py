@@ -17,12 +17,12 @@ from hookline.secret_names import secret_words
 from hookline.source import text_of
 from hookline.sympozium.environment import LONGEST_VARIABLE, script_at, too_long
 from hookline.sympozium.phases import Seen
-from hookline.sympozium.policy import Policy, breaches, left_to_agent, permitted, policy_of, unbound
+from hookline.sympozium.policy import Policy, breaches, permitted, policy_of, unbound, without_effect
 from hookline.sympozium.read import RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, declaration, spec_of, with_instance
 from hookline.sympozium.run.folders import IPC_SIZE, TMP_SIZE, WORKSPACE_SIZE, shown
 from hookline.sympozium.types import RESERVED, ContainerHook, Instance, Lifecycle, RunSpec
-from hookline.table import Findings, Location
+from hookline.table import Location
 from hookline.terminal import Explained, ExplainedHook, Problem, problems_of
 
 _OF_A_LOGIN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "TERM", "TMPDIR")
@@ -31,7 +31,7 @@ _OF_A_SHELL = ("PWD", "OLDPWD", "IFS", "PS1", "PS4", "PPID", "UID", "EUID", "GID
 _OF_BUILTINS = ("RANDOM", "SECONDS", "LINENO", "OPTARG", "OPTIND", "REPLY")
 _OF_A_POD = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _ALWAYS_THERE = frozenset({*_OF_A_LOGIN, *_OF_A_LOCALE, *_OF_A_SHELL, *_OF_BUILTINS, *_OF_A_POD})
-_AFTER_ONLY = ("AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE")
+_AFTER_ONLY = frozenset({"AGENT_EXIT_CODE", "AGENT_RESULT", "GATE_MODE"})
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _VARIABLE = rf"\$\{{(?P<braced>{_NAME})(?P<form>[^}}]?)|\$(?P<plain>{_NAME})"
 _PIECE = re.compile(
@@ -79,14 +79,17 @@ def problems_in(file: str, env: Mapping[str, str], others: Iterable[str] = ()) -
     the `others`, which are checked too.
     """
     manifests = parse(text_of(file), file)
-    found = doubts_of_file(manifests, {*_TOLD, *env})
     policies = [policy for each in (file, *others) for policy in parse(text_of(each), each).policies]
     wrong = [*manifests.problems, *_beyond_policy(manifests, policies)]
-    found.notes += [note for each in (*manifests.runs, *manifests.agents) for note in unbound(each)]
-    elsewhere = [note for each in (*manifests.runs, *manifests.agents) for note in not_here(each)]
-    elsewhere += [note for pack in manifests.packs for note in _of_cluster(pack.elsewhere)]
+    runs = (*manifests.runs, *manifests.agents)
+    notes = [*manifests.remarks]
+    notes += [note for run in runs for note in literal_secrets(run.hooks)]
+    notes += [note for run in runs for note in unbound(run)]
+    notes += [note for run in runs for note in not_here(run)]
+    notes += [note for pack in manifests.packs for note in _of_cluster(pack.elsewhere)]
     # Commands that upstream takes as they are: whatever they do, the manifest is right.
-    return problems_of(wrong, [*manifests.remarks, *found.notes, *elsewhere, *found.problems], file)
+    notes += [doubt for run in runs for doubt in doubts(run, {*_TOLD, *env})]
+    return problems_of(wrong, notes, file)
 
 
 def explain_agentrun(options: ExplainOptions) -> Explained:
@@ -173,10 +176,8 @@ def _parts(made: Object) -> Iterator[str]:
 def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
     """Notes on a run before it begins on this machine, each once."""
     where = PLACES[asked.on]
-    known = {*spec.env, *asked.env, *_TOLD}
-    found = [str(each) for each in doubts(spec.hooks, known).problems]
-    found += map(str, not_here(spec))
-    found += map(str, unbound(spec)) if asked.is_builtin else left_to_agent(spec)
+    found = [*map(str, doubts(spec, _TOLD)), *map(str, not_here(spec))]
+    found += without_effect(spec, builtin=asked.is_builtin)
     for hook in spec.hooks.containers:
         order = Order(argv=(), image=hook.image if not where.uses_image else None)
         found += where.shortfalls(order)
@@ -190,19 +191,28 @@ def notes_before(spec: RunSpec, asked: RunRequest) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def doubts(lifecycle: Lifecycle, known: Collection[str] = ()) -> Findings:
-    """The doubts about these hooks, where `known` variables are set besides those that every hook has.
+def doubts(run: Instance, known: Collection[str] = ()) -> list[FileError]:
+    """The commands of hooks that cannot work as they are written.
 
-    Problems cannot work as they are written; notes are on what works and should be known.
+    `known` variables are set besides those of the run, and those that every hook has.
     """
-    found = Findings()
-    hidden = frozenset(_AFTER_ONLY)
-    for hooks, there in ((lifecycle.pre_run, RESERVED - hidden), (lifecycle.post_run, RESERVED)):
+    given = {*known, *(run.env if isinstance(run, RunSpec) else ())}
+    found: list[FileError] = []
+    for hooks, there in ((run.hooks.pre_run, RESERVED - _AFTER_ONLY), (run.hooks.post_run, RESERVED)):
         for hook in hooks:
-            names = frozenset({*there, *known, *hook.env})
-            found.problems += _of_command(hook, names)
-            found.notes += _literal_secrets(hook)
+            found += _of_command(hook, frozenset({*there, *given, *hook.env}))
     return found
+
+
+def literal_secrets(lifecycle: Lifecycle) -> Iterator[FileError]:
+    """One for each secret of the hooks that is in the file, which works and should be known."""
+    for hook in lifecycle.containers:
+        for name, value in hook.env.items():
+            if isinstance(value, str) and value and secret_words(name):
+                yield hook.env_places.get(name, hook.place).problem(
+                    f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef",
+                    "secret-in-file",
+                )
 
 
 def _beyond_policy(manifests: RunManifests, policies: Iterable[Policy]) -> list[FileError]:
@@ -216,17 +226,6 @@ def _beyond_policy(manifests: RunManifests, policies: Iterable[Policy]) -> list[
             found += breaches(each, policy) if policy else ()
         except FileError as exc:
             found.append(exc)
-    return found
-
-
-def doubts_of_file(manifests: RunManifests, known: Collection[str] = ()) -> Findings:
-    """The same for every lifecycle in a file."""
-    found = Findings()
-    for each in (*manifests.runs, *manifests.agents):
-        own = each.env if isinstance(each, RunSpec) else ()
-        more = doubts(each.hooks, {*known, *own})
-        found.problems += more.problems
-        found.notes += more.notes
     return found
 
 
@@ -269,11 +268,11 @@ def _literal(hook: ContainerHook, where: Capabilities) -> Iterator[str]:
         return
     for place, variable in _LITERAL.items():
         if any(place in word for word in (*hook.command, *hook.args)):
-            yield _said(
-                hook.place,
+            told = hook.place.problem(
                 f"hook {hook.name!r} names {place}, which is not a place of the run with --on {where.name};"
-                f" write ${variable}, or use --on sandbox",
+                f" write ${variable}, or use --on sandbox"
             )
+            yield str(told)
 
 
 def _of_cluster(keys: Mapping[str, Location]) -> Iterator[FileError]:
@@ -360,17 +359,3 @@ def _without_shell(text: str, place: Location, names: frozenset[str]) -> Iterato
                 f"{found.group()} is not expanded: this command runs without a shell; write $({found[1]})",
                 "not-expanded",
             )
-
-
-def _literal_secrets(hook: ContainerHook) -> Iterator[FileError]:
-    for name, value in hook.env.items():
-        if isinstance(value, str) and value and secret_words(name):
-            place = hook.env_places.get(name, hook.place)
-            yield place.problem(
-                f"{name} looks like a secret, and its value is in the file; use valueFrom.secretKeyRef",
-                "secret-in-file",
-            )
-
-
-def _said(place: Location, message: str) -> str:
-    return str(place.problem(message))

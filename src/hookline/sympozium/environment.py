@@ -10,11 +10,13 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from hookline.engine.plain import cut, plain
 from hookline.errors import FileError
 from hookline.kube.objects import mapping
+from hookline.secret_names import secrets_in
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.policy import VARIABLES
@@ -57,7 +59,7 @@ def for_hook(run: RunSpec, hook: ContainerHook, seen: Seen | None = None) -> Env
     fixed = _identity(run)
     if seen is not None:
         fixed["AGENT_EXIT_CODE"] = str(exit_code(run.hooks, seen))
-        fixed["AGENT_RESULT"] = cut(result_for_hooks(run.hooks, seen, hook))
+        fixed["AGENT_RESULT"] = cut(result_for_hooks(run.hooks, seen, hook), MOST_RESULT)
         fixed |= {"GATE_MODE": "true"} if hook.gate else {}
     both: dict[str, Value] = {**dict(sorted(run.env.items())), **hook.env}
     given = {name: value for name, value in both.items() if name not in RESERVED}
@@ -112,16 +114,17 @@ def too_long(run: RunSpec) -> list[str]:
     return sorted(found - {"TASK"})
 
 
+def secrets_of(run: RunSpec) -> tuple[list[str], list[SecretRef]]:
+    """The secrets of agent and hooks: the texts that are written in the run, and those that it refers to."""
+    of_agent = {**for_agent(run).given, **run.env}
+    environments = (of_agent, *(hook.env for hook in run.hooks.containers))
+    refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
+    return secrets_in(*environments), refs
+
+
 def task_input(run: RunSpec) -> str:
     """The content of `/ipc/input/task.json`."""
-    given = asdict(run.task) if isinstance(run.task, TaskSpec) else run.task
-    return json.dumps({"task": given}, ensure_ascii=False)
-
-
-def cut(text: str, most: int = MOST_RESULT) -> str:
-    """The beginning of a text, at most so many bytes of UTF-8, never half a character; no variable can hold a NUL."""
-    known = text.replace("\0", "").encode("utf-8", "replace")
-    return known[:most].decode("utf-8", "ignore")
+    return json.dumps({"task": plain(run.task)}, ensure_ascii=False)
 
 
 def expanded(text: str, known: Mapping[str, str]) -> str:
@@ -257,12 +260,12 @@ def _of_object(document: Document) -> Iterator[tuple[str, str, str]]:
         raise document.problem(f"kind is {given.get('kind')!r}; a file of secrets has {_FORM}")
     if not isinstance(name, str) or not name:
         raise document.problem("a Secret has no metadata.name")
-    for part, plain in (("data", _from_base64), ("stringData", str)):
+    for part, decoded in (("data", _from_base64), ("stringData", str)):
         for key, value in mapping(given.get(part)).items():
             if not isinstance(value, str):
                 raise document.problem("must be a text; quote it", (part, key))
             try:
-                yield name, str(key), plain(value)
+                yield name, str(key), decoded(value)
             except ValueError:
                 raise document.problem(
                     "is not base64 of a text; write it under stringData as it is", (part, key)

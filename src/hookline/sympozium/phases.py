@@ -1,4 +1,4 @@
-"""The phase of a run and its next step, as functions of its observed state: one decision here and on a cluster.
+"""The phase of an AgentRun and its next step, as functions of its observed state: one decision here and on a cluster.
 
 Nothing is kept between two calls: the caller passes the state that it observed, and starts what is due.
 """
@@ -6,16 +6,14 @@ Nothing is kept between two calls: the caller passes the state that it observed,
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from hookline.engine.plain import utc_text
+from hookline.engine.plain import as_text, json_or_none, utc_text
 from hookline.engine.record import Verdict, VerdictKind
-from hookline.kube.objects import mapping
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium.types import ContainerHook, Lifecycle
 
@@ -206,10 +204,7 @@ def condition(kind: str, reason: str, message: str, at: datetime | None) -> dict
 
 def verdict(text: str) -> GateVerdict | None:
     """The annotation of a gate hook. A text that is no JSON of that form, or has another action, is no verdict."""
-    try:
-        found = mapping(json.loads(text))
-    except (ValueError, RecursionError):
-        return None
+    found = json_or_none(text) or {}
     action, response = found.get("action"), found.get("response")
     if not isinstance(action, str) or action not in _VERDICTS or not isinstance(response, str | None):
         return None
@@ -220,8 +215,7 @@ def verdict(text: str) -> GateVerdict | None:
 def verdict_of(word: Verdict) -> GateVerdict:
     """A person's verdict on an answer. The text that they gave instead of it, or their reason, is what goes out."""
     if word.kind is VerdictKind.REWRITE:
-        text = word.value if isinstance(word.value, str) else json.dumps(word.value, ensure_ascii=False)
-        return GateVerdict(action="rewrite", response=text, by=word.by)
+        return GateVerdict(action="rewrite", response=as_text(word.value), by=word.by)
     if word.kind is VerdictKind.REJECT:
         return GateVerdict(action="reject", response=word.text or None, reason=word.text, by=word.by)
     return GateVerdict(action="approve", by=word.by)

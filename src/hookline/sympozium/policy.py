@@ -7,27 +7,14 @@ same kind: `execute_command` for `bash`, `write_file` for `write_file` and `edit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hookline.claude import tools
 from hookline.errors import FileError, UsageError, meant
 from hookline.options import KUBERNETES
 from hookline.sympozium.types import Instance, RunSpec
-from hookline.table import (
-    InList,
-    InMapping,
-    Key,
-    Location,
-    Node,
-    Table,
-    flag,
-    not_here,
-    refuse_slips,
-    text,
-    texts,
-    word,
-)
+from hookline.table import InList, InMapping, Key, Node, flag, not_here, open_table, text, texts, word
 
 POLICY_REF = "policyRef"
 EVERY = "*"
@@ -77,6 +64,11 @@ def left_to_agent(run: Instance) -> list[str]:
     return [f"the tools are limited by the agent's command, if it reads {' and '.join(VARIABLES)}"]
 
 
+def without_effect(run: Instance, *, builtin: bool) -> list[str]:
+    """Notes on the limits on tools that have no effect on the agent of a run."""
+    return list(map(str, unbound(run))) if builtin else left_to_agent(run)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """A `SympoziumPolicy`: the limits that are enforced on the runs of agents that refer to it."""
@@ -90,7 +82,6 @@ class Policy:
     sandbox: bool = False
     runtime_class: str = ""
     runtime_classes: tuple[str, ...] = ()
-    place: Location = field(default=Location(""), compare=False)
 
 
 def policy_of(run: Instance, policies: Iterable[Policy]) -> Policy | None:
@@ -225,17 +216,16 @@ def _as_given(_node: Node, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(keys: Mapping[str, Key], make: Callable[[Node, dict[str, Any]], Any] = _as_given) -> Key:
-    return Key(InMapping(Table(keys, unknown=refuse_slips), make))
+    return Key(InMapping(open_table(keys), make))
 
 
-_RULE = Table(
+_RULE = open_table(
     {
         "tool": Key(text, needed="it names the tool"),
         "action": Key(word("allow", "deny", "ask", called="action"), needed="it is allow or deny"),
     },
-    unknown=refuse_slips,
 )
-POLICY = Table(
+POLICY = open_table(
     {
         "toolGating": _part(
             {
@@ -273,13 +263,12 @@ POLICY = Table(
         "allowedRegistries": ": it belongs under imagePolicy",
         "deniedResources": ": it belongs under lifecyclePolicy",
     },
-    unknown=refuse_slips,
 )
 """The keys under `spec` of a SympoziumPolicy."""
 
 
-def read_policy(node: Node, spec: Node, name: str, namespace: str) -> Policy:
+def read_policy(_node: Node, spec: Node, name: str, namespace: str) -> Policy:
     limits: dict[str, Any] = {}
     for part in POLICY.read(spec).values():
         limits |= part
-    return Policy(name=name, namespace=namespace, place=node.location(), **limits)
+    return Policy(name=name, namespace=namespace, **limits)

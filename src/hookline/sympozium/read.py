@@ -27,8 +27,8 @@ from hookline.table import (
     Table,
     filled,
     flag,
+    open_table,
     pairs,
-    refuse_slips,
     text,
     texts,
     unread,
@@ -58,7 +58,6 @@ class Pack:
     """An `Ensemble` (once `PersonaPack`). One that is not enabled gives nothing."""
 
     name: str
-    namespace: str = "default"
     kind: str = "Ensemble"
     enabled: bool = True
     members: tuple[Persona, ...] = ()
@@ -94,7 +93,7 @@ def is_sympozium(text: str, file: str | PathLike[str]) -> bool:
 
 
 @lru_cache(maxsize=16)
-def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
+def parse(content: str, file: str | PathLike[str]) -> RunManifests:
     """Every object of the text that is read here, and every mistake in them.
 
     Cached: it is needed more than once in a run, and reading takes as long as starting a process.
@@ -112,7 +111,7 @@ def parse(content: str | bytes, file: str | PathLike[str]) -> RunManifests:
     )
     for node, kind, name, namespace in found:
         if kind:
-            read, parts = _READERS[kind]
+            _, read, parts = SPECS[kind]
             spec = objects.spec_of(node, parts)
             made += [read(node, spec, name, namespace)] if spec is not None else []
         elif _is_fragment(node.value):
@@ -208,21 +207,20 @@ def _unheeded(*keys: str) -> dict[str, Key]:
 def _listed(key: str) -> InList:
     """A list of mappings of which one key counts."""
     return InList(
-        Table({key: Key(text)}, unknown=refuse_slips),
+        open_table({key: Key(text)}),
         lambda _, values: values.get(key) or None,
         f"- {key}: ...",
     )
 
 
-_TASK = Table(
+_TASK = open_table(
     {
         "mode": Key(word("sidecar-driven", called="task mode"), needed="it is one of sidecar-driven"),
         "tool": Key(text),
         "parameters": Key(pairs),
     },
-    unknown=refuse_slips,
 )
-_MODEL = Table(
+_MODEL = open_table(
     {
         "provider": Key(text),
         # Read by itself, after the others: it is not needed beside a modelRef.
@@ -239,9 +237,8 @@ _MODEL = Table(
         "baseUrl": "; did you mean baseURL?",
         "apiKey": "; did you mean authSecretRef? It names a Secret",
     },
-    unknown=refuse_slips,
 )
-_SANDBOX = Table(
+_SANDBOX = open_table(
     {
         "enabled": Key(flag),
         "runtimeClass": Key(text, field="runtime_class"),
@@ -249,24 +246,19 @@ _SANDBOX = Table(
         "warmPoolRef": Key(text, field="warm_pool"),
         **unused("resources"),
     },
-    unknown=refuse_slips,
 )
-_TOOLS = Table(
+_TOOLS = open_table(
     {"allow": Key(texts, field="tools_allowed"), "deny": Key(texts, field="tools_denied")},
-    unknown=refuse_slips,
 )
-_AUTH = Table(
-    {"provider": Key(text), "secret": Key(text, needed="it names the Secret")}, unknown=refuse_slips
+_AUTH = open_table(
+    {"provider": Key(text), "secret": Key(text, field="auth_secret", needed="it names the Secret")}
 )
 
 _IN_MODEL = Key(_model, inner=_MODEL)
 _IN_SANDBOX = Key(InMapping(_SANDBOX, lambda _, values: Sandbox(**values)), field="sandbox")
 _IN_TOOLS = Key(InMapping(_TOOLS, _tools), field="tools")
 _IN_POLICY = Key(text, field="policy")
-_IN_AUTH = Key(
-    InList(_AUTH, lambda _, values: (values.get("provider", ""), values.get("secret", "")), "- secret: ..."),
-    field="auth",
-)
+_IN_AUTH = Key(InList(_AUTH, lambda _, values: ModelSpec(**values), "- secret: ..."), field="auth")
 _IN_SKILLS = Key(_listed("skillPackRef"))
 _IN_PULL_SECRETS = Key(_listed("name"), field="image_pull_secrets")
 _OF_CHANNELS = ("channelAccessControl", "channelTriggers", "slackOptions")
@@ -277,7 +269,7 @@ _UNDER_LIFECYCLE = {
     "policyRef": ": it belongs under spec of the Agent or Ensemble",
 }
 
-RUN = Table(
+RUN = open_table(
     {
         "agentRef": Key(text, field="instance"),
         "instanceRef": Key(text, field="instance", today="agentRef"),
@@ -301,9 +293,8 @@ RUN = Table(
         **_unheeded("parent", "sandbox", "tolerations", "volumes", "volumeMounts", "backend"),
     },
     _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
 )
-_AGENT = Table(
+_AGENT = open_table(
     {
         "model": _IN_MODEL,
         "provider": Key(text),
@@ -317,10 +308,9 @@ _AGENT = Table(
         **_unheeded("sandbox", "subagents", "nodeSelector", "tolerations"),
     },
     _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
 )
-_AGENTS = Table({"default": Key(InMapping(_AGENT, as_it_is))}, unknown=refuse_slips)
-INSTANCE = Table(
+_AGENTS = open_table({"default": Key(InMapping(_AGENT, as_it_is))})
+INSTANCE = open_table(
     {
         **_unheeded("channels"),
         "agents": Key(InMapping(_AGENTS, lambda _, values: values.get("default", UNSET))),
@@ -332,9 +322,8 @@ INSTANCE = Table(
         **_unheeded("volumes", "volumeMounts"),
     },
     dict.fromkeys(("lifecycle", "model"), ": it belongs under agents.default"),
-    unknown=refuse_slips,
 )
-_MEMBER = Table(
+_MEMBER = open_table(
     {
         "name": Key(types.label("a persona's name"), needed="every persona has a name of its own"),
         "systemPrompt": Key(text, field="system_prompt"),
@@ -349,10 +338,9 @@ _MEMBER = Table(
         **_unheeded("mcpServers", "subagents", *_OF_CHANNELS),
     },
     _UNDER_LIFECYCLE,
-    unknown=refuse_slips,
 )
 _IN_MEMBERS = Key(InList(_MEMBER, as_it_is, "- name: ..."), field="members")
-PACK = Table(
+PACK = open_table(
     {
         "enabled": Key(flag),
         "agentConfigs": _IN_MEMBERS,
@@ -368,16 +356,7 @@ PACK = Table(
         **_unheeded("sharedMemory", "stimulus", "relationships", "workflowType", "volumes", "volumeMounts"),
         **_unheeded("channelConfigs", "channelVolumes", "channelVolumeMounts", *_OF_CHANNELS),
     },
-    unknown=refuse_slips,
 )
-SPECS: Mapping[str, Table] = {
-    "AgentRun": RUN,
-    **dict.fromkeys(("Agent", "SympoziumInstance"), INSTANCE),
-    **dict.fromkeys(("Ensemble", "PersonaPack"), PACK),
-    "SympoziumPolicy": POLICY,
-}
-"""The kinds that are read, and the keys under `spec` of each."""
-KINDS = tuple(SPECS)
 HEAD = objects.head(lifecycle=": it belongs under spec")
 
 
@@ -399,12 +378,12 @@ def _instance(_node: Node, spec: Node, name: str, namespace: str) -> Instance | 
     if "agents" not in values:
         return None
     default, inner = values.pop("agents")
-    first = (values.pop("auth", ()) or (("", ""),))[0]
+    shared, *_ = values.pop("auth", ()) or (ModelSpec(),)
     where = {**elsewhere(spec, INSTANCE), **elsewhere(default, _AGENT)}
     return Instance(
         name=name,
         namespace=namespace,
-        model=_agent_model(inner, first),
+        model=_agent_model(inner, shared),
         place=default.location(),
         places={POLICY_REF: spec.location(POLICY_REF)},
         elsewhere=where,
@@ -420,13 +399,12 @@ def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
         spec.wrong("agentConfigs is missing; it lists the personas of the pack")
     members: dict[str, Persona] = {}
     excluded: tuple[str, ...] = values.get("excluded", ())
-    provider, secret = (values.get("auth") or (("", ""),))[0]
-    base_url, ref = values.get("base_url", ""), values.get("ref", "")
+    auth, *_ = values.get("auth") or (ModelSpec(),)
     shared = Instance(
         name=name,
         namespace=namespace,
         ensemble=name,
-        model=ModelSpec(provider=provider, base_url=base_url, auth_secret=secret, ref=ref),
+        model=replace(auth, base_url=values.get("base_url", ""), ref=values.get("ref", "")),
         sandbox=values.get("sandbox"),
         policy=values.get("policy", ""),
         places={POLICY_REF: spec.location(POLICY_REF)},
@@ -445,7 +423,6 @@ def _pack(node: Node, spec: Node, name: str, namespace: str) -> Pack:
             )
     return Pack(
         name=name,
-        namespace=namespace,
         kind=kind,
         # The seed's PersonaPack works as it is written; an Ensemble of today waits to be switched on.
         enabled=values.get("enabled", kind == "PersonaPack"),
@@ -497,10 +474,12 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
         node.wrong(f"{name!r}, which it becomes, has more than 63 letters", "name")
         return None
     tools: dict[str, Any] = values.pop("tools", {})
+    shared = pack.model or ModelSpec()
+    model = _agent_model(values, shared) or shared
     instance = replace(
         pack,
         name=name,
-        model=_member_model(pack.model or ModelSpec(), values),
+        model=model if model != ModelSpec() else None,
         place=node.location(),
         elsewhere={**pack.elsewhere, **elsewhere(node, _MEMBER)},
         **{**tools, "places": {**pack.places, **tools.get("places", {})}},
@@ -509,25 +488,14 @@ def _member(pack: Instance, node: Node, values: dict[str, Any], excluded: tuple[
     return Persona(name=own, instance=instance, excluded=own in excluded)
 
 
-def _member_model(pack: ModelSpec, values: dict[str, Any]) -> ModelSpec | None:
-    own = _agent_model(values, (pack.provider, pack.auth_secret)) or pack
-    found = replace(own, base_url=own.base_url or pack.base_url, ref=own.ref or pack.ref)
-    return found if found != ModelSpec() else None
-
-
-def _agent_model(values: dict[str, Any], auth: tuple[str, str]) -> ModelSpec | None:
-    """The model of an instance; its provider and address are keys beside it, and all are taken out of the values."""
+def _agent_model(values: dict[str, Any], shared: ModelSpec) -> ModelSpec | None:
+    """The model of an instance; it takes what it lacks from keys beside it, which all leave the values, or what is shared."""
     found: ModelSpec | None = values.pop("model", None)
-    beside = {key: values.pop(key, "") for key in ("provider", "base_url", "auth_secret", "thinking")}
+    keys = ("provider", "base_url", "auth_secret", "thinking", "ref")
+    known = {key: values.pop(key, "") or getattr(shared, key) for key in keys}
     if found is None:
         return None
-    return replace(
-        found,
-        provider=found.provider or beside["provider"] or auth[0],
-        base_url=found.base_url or beside["base_url"],
-        auth_secret=found.auth_secret or beside["auth_secret"] or auth[1],
-        thinking=found.thinking or beside["thinking"],
-    )
+    return replace(found, **{key: getattr(found, key) or value for key, value in known.items()})
 
 
 def _is_read(node: Node, kind: str) -> bool:
@@ -560,12 +528,14 @@ def _is_fragment(value: Any) -> bool:
     return "lifecycle" in objects.mapping(given.get("spec")) and not {"apiVersion", "kind"} & set(given)
 
 
-_READERS: Mapping[
-    str, tuple[Callable[[Node, Node, str, str], RunSpec | Instance | Pack | Policy | None], str]
-] = {
-    "AgentRun": (_run, "the run's agentRef, task and model"),
-    **dict.fromkeys(("Agent", "SympoziumInstance"), (_instance, "agents.default with model and lifecycle")),
-    **dict.fromkeys(("Ensemble", "PersonaPack"), (_pack, "agentConfigs (once personas)")),
-    "SympoziumPolicy": (read_policy, "toolGating, imagePolicy and lifecyclePolicy"),
+_Read = Callable[[Node, Node, str, str], RunSpec | Instance | Pack | Policy | None]
+SPECS: Mapping[str, tuple[Table, _Read, str]] = {
+    "AgentRun": (RUN, _run, "the run's agentRef, task and model"),
+    **dict.fromkeys(
+        ("Agent", "SympoziumInstance"), (INSTANCE, _instance, "agents.default with model and lifecycle")
+    ),
+    **dict.fromkeys(("Ensemble", "PersonaPack"), (PACK, _pack, "agentConfigs (once personas)")),
+    "SympoziumPolicy": (POLICY, read_policy, "toolGating, imagePolicy and lifecyclePolicy"),
 }
-"""For each kind the function that reads it, by its whole and its spec, and what belongs into the spec."""
+"""For each kind the keys under `spec`, the function that reads it by its whole and its spec, and what belongs there."""
+KINDS = tuple(SPECS)

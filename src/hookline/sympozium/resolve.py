@@ -15,9 +15,8 @@ from hookline.errors import FileError, UsageError, meant
 from hookline.kube.objects import LABEL, LONGEST_NAME
 from hookline.options import KUBERNETES
 from hookline.runners import Capabilities, Mount, Runner
-from hookline.secret_names import secrets_in
 from hookline.source import text_of
-from hookline.sympozium.environment import Secrets, read_secrets, variable
+from hookline.sympozium.environment import Secrets, read_secrets, secrets_of, variable
 from hookline.sympozium.phases import Stage
 from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import NO_TASK, Pack, Persona, RunManifests, parse
@@ -192,9 +191,7 @@ def _shown(value: str | SecretRef) -> Any:
 
 def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
     """The texts that must not be on any record: the known secrets, and those in the manifest itself."""
-    hooks = spec.hooks.containers
-    written = secrets_in(spec.env, *(hook.env for hook in hooks))
-    refs = [value for hook in hooks for value in hook.env.values() if not isinstance(value, str)]
+    written, refs = secrets_of(spec)
     outside = [environ[variable(ref)] for ref in refs if variable(ref) in environ]
     return [*asked.known_secrets(environ).all(), *written, *outside]
 
@@ -202,10 +199,8 @@ def secret_values(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str]) 
 def check_request(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str], agent_runner: Runner) -> None:
     """Refuse what would go wrong for certain, before anything is begun."""
     secrets = asked.known_secrets(environ)
-    for hook in spec.hooks.containers:
-        for value in hook.env.values():
-            if not isinstance(value, str):
-                secrets.value(value)
+    for ref in secrets_of(spec)[1]:
+        secrets.value(ref)
     if asked.agent_command and agent_runner.capabilities.uses_image and not asked.agent_image:
         raise UsageError("--agent-command in a container needs an image to run in: give --agent-image")
     if asked.is_builtin and not spec.dry_run:
@@ -214,9 +209,9 @@ def check_request(asked: RunRequest, spec: RunSpec, environ: Mapping[str, str], 
 
 def keep_request(folder: Folder, asked: RunRequest) -> None:
     """Write the request beside the run, so that it can be ended later."""
-    kept = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "text"}
-    folder.write_text(_MANIFEST, asked.text)
-    folder.write(REQUEST, plain(kept))
+    kept = plain(asked)
+    folder.write_text(_MANIFEST, kept.pop("text"))
+    folder.write(REQUEST, kept)
 
 
 def kept_request(folder: Folder) -> RunRequest:

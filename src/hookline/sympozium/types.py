@@ -20,7 +20,7 @@ from hookline.table import (
     Table,
     duration,
     flag,
-    refuse_slips,
+    open_table,
     text,
     texts,
     word,
@@ -321,31 +321,28 @@ def _lifecycle(node: Node, values: dict[str, Any]) -> Lifecycle:
     return Lifecycle(**values, place=node.location())
 
 
-_SECRET_REF = Table(
+_SECRET_REF = open_table(
     {
         "name": Key(text, needed="it names the Secret"),
         "key": Key(text, needed="it names the key in it"),
         "optional": Key(flag),
     },
-    unknown=refuse_slips,
 )
-_VALUE_FROM = Table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))}, unknown=refuse_slips)
-_ENV = Table(
+_VALUE_FROM = open_table({"secretKeyRef": Key(InMapping(_SECRET_REF, _secret_ref))})
+_ENV = open_table(
     {
         "name": Key(text, needed="it is the variable"),
         "value": Key(text),
         "valueFrom": Key(InMapping(_VALUE_FROM, _value_from)),
     },
-    unknown=refuse_slips,
 )
-_RULE = Table(
+_RULE = open_table(
     {
         "apiGroups": Key(texts, field="api_groups", needed=_RULE_HAS),
         "resources": Key(texts, needed=_RULE_HAS),
         "verbs": Key(texts, needed=_RULE_HAS),
     },
     {"apiGroup": "; did you mean apiGroups?"},
-    unknown=refuse_slips,
 )
 _NOT_OF_A_HOOK = (
     *("envFrom", "workingDir", "resources", "securityContext", "volumeMounts", "volumes"),
@@ -360,7 +357,7 @@ _HOOK_INSTEAD = {
 
 
 def _hook_table(stage: str) -> Table:
-    return Table(
+    return open_table(
         {
             "name": Key(
                 label(f"a {stage} hook's name", LONGEST[stage]), needed="every hook has a name of its own"
@@ -375,11 +372,10 @@ def _hook_table(stage: str) -> Table:
             **dict.fromkeys(_NOT_OF_A_HOOK, Key(_not_of_a_hook)),
         },
         _HOOK_INSTEAD,
-        unknown=refuse_slips,
     )
 
 
-_LIFECYCLE = Table(
+_LIFECYCLE = open_table(
     {
         "preRun": Key(_HookList("preRun"), field="pre_run"),
         "postRun": Key(_HookList("postRun"), field="post_run"),
@@ -392,7 +388,6 @@ _LIFECYCLE = Table(
         "after": "; did you mean postRun?",
         "rules": "; did you mean rbac?",
     },
-    unknown=refuse_slips,
 )
 
 IN_LIFECYCLE = Key(InMapping(_LIFECYCLE, _lifecycle))

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from hookline import MemoryJournal, SqliteJournal
-from hookline.engine.pipeline import Recorder
 from hookline.engine.point import Scope, Status
 from hookline.engine.record import (
     Begun,
@@ -159,7 +158,7 @@ async def local_records(folder: Path, made: Scene, *, asks: bool) -> list[Record
         home=Home(folder / "agentruns"),
         runner_of=lambda _: runner,
         agent_runner=runner,
-        recorder=Recorder(journal),
+        journal=journal,
         approver=approves if asks else None,
         owner=owner(),
         environ={"PATH": os.environ["PATH"], "HOME": str(folder)},
@@ -343,7 +342,7 @@ async def test_no_start_on_this_machine_ends_a_run_that_is_on_a_cluster(tmp_path
             home=Home(tmp_path / "agentruns"),
             runner_of=lambda _, runner=runner: runner,
             agent_runner=runner,
-            recorder=Recorder(journal),
+            journal=journal,
             owner=owner(),
         )
         assert await recovered(site) == []

@@ -280,7 +280,7 @@ def test_the_rights_go_with_a_run_that_is_deleted_halfway(place):
     )
     assert not gone(place, "deleted")
     place.well("delete", "agentrun", "deleted", "--timeout=300s")
-    until(lambda: gone(place, "deleted"), "its rights are gone", 60)
+    until(lambda: gone(place, "deleted"), "its rights are gone")
     until(lambda: not place.get("pods", "-l", "sympozium.ai/agent-run=deleted")["items"], "its pod is gone")
 
 

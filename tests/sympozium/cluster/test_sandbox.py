@@ -112,7 +112,7 @@ def shared():
 @pytest.fixture(scope="module")
 def without(operated):
     """A namespace of a cluster that has no Sandboxes."""
-    operated.well("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=120s")
+    operated.well("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=300s")
     with operated.namespace() as kubectl:
         kubectl.well("create", given=sandboxed("whole", lifecycle={"postRun": [hook("left", "true")]}))
         yield kubectl
@@ -138,7 +138,7 @@ def place(operated, without, shared):
             kubectl.well("delete", "agentruns", "--all", "--timeout=300s")
     finally:
         operated.well("delete", "runtimeclass", CLASS, "--ignore-not-found")
-        operated.well("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=120s")
+        operated.well("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=300s")
 
 
 def test_without_the_definition_a_run_fails_with_the_reason(without):

@@ -172,8 +172,8 @@ def test_secrets_of_the_file_go_under_names_of_the_runs_own():
 )
 def test_the_object_that_makes_the_agent_is_found_in_the_file(persona, kind, name):
     run = replace(asked(MANY, persona=persona), namespace="ops")
-    wanted = submitting.makers(parse(MANY, "f"), run)
-    source = submitting.source_of(submitting.documents(MANY, "f"), wanted, run)
+    wanted = submitting.maker(parse(MANY, "f"), run)
+    source = submitting.source_of(submitting.documents(MANY, "f"), run, *wanted)
     assert (source["kind"], source["metadata"]["name"], source["metadata"]["namespace"]) == (
         kind,
         name,
@@ -184,8 +184,8 @@ def test_the_object_that_makes_the_agent_is_found_in_the_file(persona, kind, nam
 
 def test_an_agent_of_another_file_is_not_found():
     run = RunSpec(name="a", task="t", instance="nobody")
-    wanted = submitting.makers(parse(MANY, "f"), run)
-    assert submitting.source_of(submitting.documents(MANY, "f"), wanted, run) is None
+    wanted = submitting.maker(parse(MANY, "f"), run)
+    assert submitting.source_of(submitting.documents(MANY, "f"), run, *wanted) is None
 
 
 def test_an_agent_with_the_clusters_defaults_is_still_the_one_in_the_file():

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hookline import SqliteJournal
-from hookline.engine.pipeline import Recorder
 from hookline.journal.recovery import owner
 from hookline.runners import Mount
 from hookline.runners.container import ContainerRunner
@@ -46,8 +45,9 @@ class Ground:
             home=Home(self.home / "agentruns"),
             runner_of=lambda _: runner,
             agent_runner=runner,
-            recorder=Recorder(self.journal, [self.records.append]),
+            journal=self.journal,
             owner=owner(),
+            watchers=(self.records.append,),
             environ={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
         )
         return self.site

@@ -171,7 +171,7 @@ class Foreign:
         self.intake = Intake(self.keep, self.scopes.admit, trusted=False)
         self.kept = None
 
-    async def keep(self, record, size):
+    async def keep(self, record):
         self.kept = record
         return True
 

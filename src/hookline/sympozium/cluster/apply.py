@@ -28,13 +28,11 @@ from hookline.kube import objects
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.objects import AlreadyThere, ApiRefused, ClusterError, Kind, NotThere, Object, within
 from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME
-from hookline.secret_names import secrets_in
 from hookline.sympozium.cluster import observation
-from hookline.sympozium.cluster.objects import AGENT, MANAGER, names
+from hookline.sympozium.cluster.objects import AGENT, names
 from hookline.sympozium.cluster.observation import FINALIZER, STATE, Log, Record, World
 from hookline.sympozium.cluster.plan import Note, Plan, Removal, plan
-from hookline.sympozium.environment import for_agent
-from hookline.sympozium.types import RunSpec, SecretRef
+from hookline.sympozium.environment import secrets_of
 
 logger = logging.getLogger("hookline.kube")
 
@@ -114,7 +112,7 @@ class Applier:
         uid = world.head["uid"]
         if uid in self._masks or world.record is None:
             return self._masks.get(uid, Mask())
-        secrets, refs = _secrets(observation.spec_of(world.record.frozen))
+        secrets, refs = secrets_of(observation.spec_of(world.record.frozen))
         for name in {ref.name for ref in refs}:
             found = await self._cluster.get(objects.SECRET, name, world.head["namespace"])
             values = within(found or {}, "data")
@@ -207,7 +205,7 @@ class Applier:
     async def _existing(self, world: World, kind: Kind, name: str, wanted: Object) -> Object:
         """The object that has the name already: ours of an earlier try, or else an error."""
         found = await self._cluster.get(kind, name, world.head["namespace"])
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or objects.is_ending(found):
             raise RetryLater(f"{kind.kind} {name!r} is just being removed")
         if objects.is_owned(found, world.head["uid"]) or not wanted["metadata"].get("ownerReferences"):
             return found
@@ -252,7 +250,7 @@ class Applier:
             "type": note.kind,
             "reason": note.reason,
             "message": world.mask.text(note.message)[:1000],
-            "source": {"component": MANAGER},
+            "source": {"component": "hookline"},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -312,10 +310,3 @@ def _why(kind: Kind, exc: ApiRefused) -> str:
     if kind.kind in ("Role", "RoleBinding"):
         return f"{_TOO_WIDE}: {exc.message}"
     return f"the cluster rejected the {kind.kind}: {exc.message}"
-
-
-def _secrets(spec: RunSpec) -> tuple[list[str], list[SecretRef]]:
-    given = {**for_agent(spec).given, **spec.env}
-    environments = (given, *(hook.env for hook in spec.hooks.containers))
-    refs = [value for environ in environments for value in environ.values() if isinstance(value, SecretRef)]
-    return secrets_in(*environments), refs

@@ -13,6 +13,7 @@ from hookline.engine.record import Journal
 from hookline.kube import objects
 from hookline.kube.client import Cluster
 from hookline.kube.controller import Controller, Key, Watch
+from hookline.kube.jobs import MANAGED
 from hookline.kube.objects import (
     AGENT,
     AGENT_RUN,
@@ -28,7 +29,7 @@ from hookline.kube.objects import (
 )
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, OperatorSettings
+from hookline.sympozium.cluster.objects import RUN_LABEL, OperatorSettings
 from hookline.sympozium.cluster.observation import (
     Record,
     World,
@@ -40,7 +41,6 @@ from hookline.sympozium.cluster.observation import (
 )
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.read import Pack, parse
-from hookline.sympozium.types import GROUP
 
 AT_ONCE = 16
 """Runs that are worked on side by side."""
@@ -154,10 +154,9 @@ class AgentRunController(Controller):
         instance = self._instance(run)
         jobs, sandboxes = self.caches.owned(JOB, uid), self.caches.owned(SANDBOX, uid)
         record = self._records.get(uid)
+        # Of those that are gone themselves, pods may be left.
         owners_of_pods = [each["metadata"]["uid"] for each in (*jobs, *sandboxes)]
-        if record is not None:
-            # Of those that are gone themselves, pods may be left.
-            owners_of_pods += [each.uid for each in (record.agent, *record.post) if each is not None]
+        owners_of_pods += [each.uid for each in record.workloads] if record is not None else []
         return World(
             run=run,
             now=datetime.now(UTC),
@@ -186,7 +185,7 @@ class AgentRunController(Controller):
     async def _reconcile_pack(self, key: Key) -> None:
         kind = PACK if key.kind == PACK.kind else ENSEMBLE
         pack = self.caches.get(kind, key.namespace, key.name)
-        if pack is None or pack["metadata"].get("deletionTimestamp"):
+        if pack is None or objects.is_ending(pack):
             return
         found = members(pack, self._all_in(AGENT, key.namespace))
         for each in found.put:
@@ -265,9 +264,8 @@ def outdated(runs: Sequence[Object], most: int) -> list[Object]:
     """The oldest ended runs of each instance beyond that many; one that has not ended is never among them."""
     ended: defaultdict[tuple[str, str], list[Object]] = defaultdict(list)
     for run in runs:
-        metadata = run["metadata"]
-        if has_ended(run) and not metadata.get("deletionTimestamp"):
-            ended[(metadata["namespace"], agent_name(run))].append(run)
+        if has_ended(run) and not objects.is_ending(run):
+            ended[(run["metadata"]["namespace"], agent_name(run))].append(run)
     old: list[Object] = []
     for group in ended.values():
         group.sort(key=lambda run: (str(run["metadata"].get("creationTimestamp")), run["metadata"]["name"]))
@@ -301,24 +299,15 @@ def _agent(pack: Object, member: Mapping[str, Any], own: str, name: str) -> dict
         **{key: member[key] for key in ("skills", "channels", "memory", "mcpServers") if member.get(key)},
     }
     mark = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
-    return {
-        "apiVersion": GROUP,
-        "kind": "Agent",
-        "metadata": {
-            "name": name,
-            "namespace": metadata["namespace"],
-            "annotations": {_MARK: mark},
-            "labels": {
-                PACK_LABEL: metadata["name"],
-                _MEMBER_LABEL: own,
-                "app.kubernetes.io/managed-by": MANAGER,
-            },
-            "ownerReferences": [
-                objects.owner_reference(GROUP, pack["kind"], metadata["name"], metadata["uid"])
-            ],
-        },
-        "spec": wanted,
-    }
+    head = objects.with_head(
+        AGENT,
+        name,
+        metadata["namespace"],
+        {PACK_LABEL: metadata["name"], _MEMBER_LABEL: own, **MANAGED},
+        annotations={_MARK: mark},
+        ownerReferences=[objects.owner_reference(objects.kind_of(pack), metadata["name"], metadata["uid"])],
+    )
+    return {**head, "spec": wanted}
 
 
 def _differs(have: Object | None, wanted: Object) -> bool:

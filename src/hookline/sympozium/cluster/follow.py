@@ -13,13 +13,14 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookline.engine.record import Journal, Record
 from hookline.errors import HooklineError, JournalError
 from hookline.journal.masking import Mask
 from hookline.journal.stream import split_line
 from hookline.journal.view import Line
+from hookline.kube.client import Cluster
 from hookline.kube.controller import Store
 from hookline.kube.logs import GONE, LogReader
 from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, Object, items, owners, within
@@ -31,11 +32,8 @@ from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.view import print_end
-from hookline.tasks import cancel_and_wait, on_signals
+from hookline.tasks import INTERRUPTED, cancel_and_wait, on_signals
 from hookline.terminal import err, show, warn
-
-if TYPE_CHECKING:
-    from hookline.kube.client import Cluster
 
 FOLLOWED = "hookline.dev/run"
 """The label by which a run is followed: its own name."""
@@ -43,7 +41,6 @@ SILENT = 20.0
 """Seconds after which a run without any status seems to have no operator."""
 LAST_LINES = 20.0
 """Seconds to read the rest of the log of an agent that has ended."""
-_INTERRUPTED = 130
 _PAUSE = 1.0
 
 
@@ -221,7 +218,7 @@ class RunFollower:
     def _gone(self) -> int:
         if self._ending:
             warn(f"run {self._name} has ended and was removed")
-            return _INTERRUPTED
+            return INTERRUPTED
         raise HooklineError(f"run {self._name} was deleted by someone else before it ended")
 
     def _over(self) -> int:
@@ -264,7 +261,7 @@ class RunFollower:
             f"\nrun {self._name} {doing}; see it: hookline runs {self._name} {self._where}\n"
             f"end it: kubectl delete agentrun {self._name} --namespace {self._namespace}",
         )
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 class AgentLog:

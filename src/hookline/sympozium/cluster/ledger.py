@@ -7,7 +7,6 @@ A `Ledger` writes the records of one run, each once, and `RunView` shows them, f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -143,7 +142,7 @@ class InnerRecords:
         """Notes on the lines that are in no record."""
         return lacking(self._intake.dropped, self._intake.missing)
 
-    async def _keep(self, record: Record, _size: int) -> bool:
+    async def _keep(self, record: Record) -> bool:
         key = (type(record), record.scope_id)
         if key in self._known:
             return False
@@ -318,7 +317,7 @@ class JournalWriter:
 
 
 def _pruned(path: Path) -> None:
-    with contextlib.closing(SqliteJournal(path)) as journal:
+    with SqliteJournal(path) as journal:
         journal.prune(keep_days=KEEP_DAYS, keep_bytes=KEEP_BYTES_OPERATOR)
 
 

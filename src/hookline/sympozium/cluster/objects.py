@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hookline.kube import objects
-from hookline.kube.jobs import START_SECONDS, claim_spec
-from hookline.kube.objects import Kind, Object, child, container, owner_reference, resources
+from hookline.kube.jobs import MANAGED, START_SECONDS, claim_spec
+from hookline.kube.objects import Kind, Object, child, container, owner_reference, resources, with_head
 from hookline.sympozium import environment
 from hookline.sympozium.environment import LONGEST_VARIABLE, Environment
 from hookline.sympozium.phases import Seen
 from hookline.sympozium.run.folders import RECORDS
 from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec, Value
 
-MANAGER = "hookline"
 SHARED_ACCOUNT = "sympozium-agent"
 """The account of a namespace's runs, which may do nothing."""
 RUN_LABEL = "sympozium.ai/agent-run"
@@ -116,7 +115,7 @@ class RunObjects:
 
     def __init__(self, run: RunSpec, uid: str, settings: OperatorSettings) -> None:
         self._run, self._settings = run, settings
-        self._owner = owner_reference(objects.AGENT_RUN.api_version, objects.AGENT_RUN.kind, run.name, uid)
+        self._owner = owner_reference(objects.AGENT_RUN, run.name, uid)
         self._names = names(run.name)
 
     def record(self, kept: Mapping[str, str]) -> Object:
@@ -139,12 +138,8 @@ class RunObjects:
 
     def shared_account(self) -> Object:
         """The account of a namespace's runs. It belongs to no run, and is never removed."""
-        labels = {"app.kubernetes.io/managed-by": MANAGER}
-        return {
-            **objects.ACCOUNT.head,
-            "metadata": {"name": SHARED_ACCOUNT, "namespace": self._run.namespace, "labels": labels},
-            "automountServiceAccountToken": False,
-        }
+        head = with_head(objects.ACCOUNT, SHARED_ACCOUNT, self._run.namespace, MANAGED)
+        return {**head, "automountServiceAccountToken": False}
 
     def grants(self) -> list[Object]:
         """The objects that grant the hooks what `lifecycle.rbac` says: an account of the run's own, unless accounts are
@@ -317,13 +312,8 @@ class RunObjects:
         return self._names.account if own else SHARED_ACCOUNT
 
     def _head(self, kind: Kind, name: str, component: str) -> Object:
-        metadata: Object = {
-            "name": name,
-            "namespace": self._run.namespace,
-            "labels": self._labels(component),
-            "ownerReferences": [self._owner],
-        }
-        return {**kind.head, "metadata": metadata}
+        labels = self._labels(component)
+        return with_head(kind, name, self._run.namespace, labels, ownerReferences=[self._owner])
 
     def _labels(self, component: str) -> dict[str, str]:
         instance = self._run.instance
@@ -332,7 +322,7 @@ class RunObjects:
             "sympozium.ai/component": component,
             **({"sympozium.ai/instance": child(instance, "")} if instance else {}),
             "app.kubernetes.io/part-of": "sympozium",
-            "app.kubernetes.io/managed-by": MANAGER,
+            **MANAGED,
         }
 
 

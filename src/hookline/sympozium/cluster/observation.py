@@ -9,21 +9,20 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.plain import typed
+from hookline.engine.plain import cut, plain, typed
 from hookline.errors import FileError
 from hookline.journal.masking import Mask
 from hookline.kube import pod_state
-from hookline.kube.objects import Fields, bare, phase_of, within
+from hookline.kube.objects import Fields, bare, is_ending, phase_of, within
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Slot, Workload, WorkloadState
 from hookline.sympozium import phases
 from hookline.sympozium.cluster import objects
 from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
-from hookline.sympozium.environment import cut
 from hookline.sympozium.phases import AgentSeen, Phase, Seen
 from hookline.sympozium.policy import POLICY_REF
 from hookline.sympozium.read import RunManifests, parse
@@ -69,6 +68,11 @@ class Record:
     cut: int = 0
     """Bytes of an answer that was too long to be kept whole."""
 
+    @property
+    def workloads(self) -> list[Workload]:
+        """The agent's and those of the hooks after it, as far as they were made."""
+        return [made for made in (self.agent, *self.post) if made is not None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -96,7 +100,7 @@ class World:
 
     @property
     def deleted(self) -> bool:
-        return bool(self.head.get("deletionTimestamp"))
+        return is_ending(self.run)
 
     def objects(self, spec: RunSpec) -> RunObjects:
         return RunObjects(spec, self.head["uid"], self.settings)
@@ -140,16 +144,9 @@ def spec_of(frozen: str) -> RunSpec:
 
 def written(record: Record) -> dict[str, str]:
     """The record as the texts of a Secret."""
-    state = _plain(record)
+    state = plain(record)
     frozen = state.pop("frozen")
-    return {FROZEN: frozen, STATE: json.dumps(state, ensure_ascii=False, default=_plain)}
-
-
-def _plain(value: Any) -> Any:
-    """A time, or the fields of a dataclass, for JSON; `asdict` copies every value in it, which takes much longer."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return {each.name: getattr(value, each.name) for each in fields(value)}
+    return {FROZEN: frozen, STATE: json.dumps(state, ensure_ascii=False, default=datetime.isoformat)}
 
 
 def read(texts: Mapping[str, str]) -> Record:

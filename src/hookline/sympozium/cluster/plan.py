@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hookline.engine.plain import parse_time, utc_text
 from hookline.errors import FileError
 from hookline.kube import objects
-from hookline.kube.objects import Fields, Kind, is_owned, phase_of, within
+from hookline.kube.objects import Fields, Kind, is_ending, is_owned, kind_of, phase_of, within
 from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, Workload, any_running, lost_at
 from hookline.sympozium import phases
 from hookline.sympozium.check import unheeded, unrunnable
@@ -49,8 +49,8 @@ class Removal(NamedTuple):
     uid: str = ""
 
     @classmethod
-    def of(cls, kind: Kind, each: Fields) -> Removal:
-        return cls(kind, each["metadata"]["name"], each["metadata"]["uid"])
+    def of(cls, each: Fields) -> Removal:
+        return cls(kind_of(each), each["metadata"]["name"], each["metadata"]["uid"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +150,10 @@ def _put_away(world: World) -> Plan:
     had_grants = world.record is None or bool(observation.spec_of(world.record.frozen).hooks.rbac)
     granted = (objects.ROLE_BINDING, objects.ROLE, objects.ACCOUNT) if had_grants else ()
     # Pods before the claim that they hold.
-    seen = ((objects.JOB, world.jobs), (objects.SANDBOX, world.sandboxes), (objects.CLAIM, world.claims))
+    seen = () if keep else (*world.jobs, *world.sandboxes, *world.claims)
     remove = (
         *(Removal(kind, own.account, uids.get(f"{kind.kind}/{own.account}", "")) for kind in granted),
-        *(Removal.of(kind, each) for kind, found in seen if not keep for each in found),
+        *map(Removal.of, seen),
         Removal(objects.SECRET, own.record, uids.get(f"{objects.SECRET.kind}/{own.record}", "")),
     )
     return Plan(remove=remove, hold=False)
@@ -188,23 +188,17 @@ class _Next(Observer):
         A Sandbox goes in any case, before the hooks after it.
         """
         agent = self.now.agent
-        gone = {made.uid for made in self._made if self._must_be_removed(made)}
+        gone = {made.uid for made in self.now.workloads if self._must_be_removed(made)}
         if agent is not None and agent.over and is_sandboxed(self.spec):
             gone.add(agent.uid)
-        for kind, found in ((objects.JOB, self.world.jobs), (objects.SANDBOX, self.world.sandboxes)):
-            left = [each for each in found if each["metadata"]["uid"] in gone and not _is_ending(each)]
-            self.remove += [Removal.of(kind, each) for each in left]
-        for pod in self.world.pods:
-            if not _is_ending(pod) and any(is_owned(pod, uid) for uid in gone):
-                self.remove.append(Removal.of(objects.POD, pod))
-
-    @property
-    def _made(self) -> list[Workload]:
-        return [made for made in (self.now.agent, *self.now.post) if made is not None]
+        workloads = (*self.world.jobs, *self.world.sandboxes)
+        left = [each for each in workloads if each["metadata"]["uid"] in gone]
+        left += [pod for pod in self.world.pods if any(is_owned(pod, uid) for uid in gone)]
+        self.remove += [Removal.of(each) for each in left if not is_ending(each)]
 
     def _must_be_removed(self, made: Workload) -> bool:
         """Also where its pod was deleted: the cluster would put another in its place, which begins anew."""
-        stands = any(pod["metadata"]["uid"] == made.pod and not _is_ending(pod) for pod in self.world.pods)
+        stands = any(pod["metadata"]["uid"] == made.pod and not is_ending(pod) for pod in self.world.pods)
         return made.ended or (made.over and not stands)
 
     def _go_on(self) -> None:
@@ -233,13 +227,13 @@ class _Next(Observer):
 
     def _still_running(self) -> bool:
         """True if something that was ended is not gone yet: hooks run one after another, never side by side."""
-        if any(not _is_ending(each) for each in self.world.sandboxes):
+        if any(not is_ending(each) for each in self.world.sandboxes):
             return True
         for pod in self.world.pods:
             until = lost_at(pod)
             if until is not None and until <= self.world.now:
                 continue
-            if any_running(pod) or (until is None and Removal.of(objects.POD, pod) in self.remove):
+            if any_running(pod) or (until is None and Removal.of(pod) in self.remove):
                 self.wakes.append(until or self.world.now + timedelta(seconds=NODE_LOST))
                 return True
         return False
@@ -275,7 +269,7 @@ class _Next(Observer):
 
     def _keep_claim(self) -> None:
         """Creates a removed claim again: the hooks that clean up do not need its content."""
-        if any(not _is_ending(each) for each in self.world.claims):
+        if any(not is_ending(each) for each in self.world.claims):
             return
         claim = self.objects.claim()
         if self.world.claims or _name(claim) in self.world.refused:
@@ -288,14 +282,9 @@ class _Next(Observer):
 
     def _free_claim(self) -> None:
         """A pod that has ended keeps its claim from going for as long as it is there, so its Job goes."""
-        over = {made.uid for made in self._made if made.over}
-        left = [job for job in self.world.jobs if job["metadata"]["uid"] in over and not _is_ending(job)]
-        found = [Removal.of(objects.JOB, job) for job in left]
-        self.remove += [each for each in found if each not in self.remove]
-
-
-def _is_ending(each: Fields) -> bool:
-    return bool(each["metadata"].get("deletionTimestamp"))
+        over = {made.uid for made in self.now.workloads if made.over}
+        left = [job for job in self.world.jobs if job["metadata"]["uid"] in over and not is_ending(job)]
+        self.remove += [each for each in map(Removal.of, left) if each not in self.remove]
 
 
 def _name(wanted: Fields) -> str:

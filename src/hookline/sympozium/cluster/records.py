@@ -1,4 +1,4 @@
-"""The status of a run: of one on a cluster as the records that a run on this machine has, and of both as lines.
+"""The status of a run on a cluster as the records that a run on this machine has.
 
 As the status goes on, the list only grows at its end: a record that may still change is not in it yet. So a
 reader may begin at any time, and after any break, and add the missing records to its journal.

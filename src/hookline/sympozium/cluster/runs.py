@@ -10,13 +10,13 @@ import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 from hookline.engine.record import Record, Verdict, VerdictKind
 from hookline.errors import JournalError, UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.view import Tree, duration, moment
+from hookline.kube.client import Cluster, connected
 from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
 from hookline.options import Target
 from hookline.secret_names import secrets_in
@@ -28,17 +28,12 @@ from hookline.sympozium.cluster.records import moment_of, records_of, run_id_of
 from hookline.sympozium.view import lines_of_status
 from hookline.terminal import out, print_json, print_runs, show, warn
 
-if TYPE_CHECKING:
-    from hookline.kube.client import Cluster
-
 
 def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = False) -> int:
     """List the AgentRuns of a namespace, or show one: what happened, its phase, its conditions and its hooks.
 
     One that was started from here is brought up to date in the journal.
     """
-
-    from hookline.kube.client import connected
 
     async def main() -> list[Object]:
         async with connected(target) as cluster:
@@ -65,8 +60,6 @@ def runs_there(target: Target, run: str = "", *, limit: int = 20, json: bool = F
 def answer_there(target: Target, run: str, word: Verdict, *, yes: bool = False) -> int:
     """Give a verdict on the answer that a run on a cluster holds back."""
 
-    from hookline.kube.client import connected
-
     async def main() -> int:
         async with connected(target) as cluster:
             found = await _found(cluster, run, target.namespace or cluster.namespace)
@@ -86,7 +79,7 @@ async def _found(cluster: Cluster, name: str, namespace: str) -> Object:
     runs, _ = await cluster.list(AGENT_RUN, namespace)
     exact = [each for each in runs if each["metadata"]["name"] == name]
     if name == "last" and not exact:
-        exact = sorted(runs, key=lambda each: str(each["metadata"].get("creationTimestamp")))[-1:]
+        exact = sorted(runs, key=_created)[-1:]
     found = exact or [each for each in runs if each["metadata"]["name"].startswith(name)]
     if not found:
         raise UsageError(f"there is no AgentRun {name!r} in the namespace {namespace!r} of {cluster.server}")

@@ -9,32 +9,32 @@ from __future__ import annotations
 import asyncio
 import json as jsonlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from hookline.engine.record import Journal, new_run_id
 from hookline.errors import UsageError
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.kube import objects
+from hookline.kube.client import Cluster, connected
+from hookline.kube.jobs import MANAGED
 from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, owner_reference, within
 from hookline.options import KUBERNETES, Target
 from hookline.secret_names import secrets_in
 from hookline.source import load_all, without_lines
+from hookline.sympozium import environment
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
-from hookline.sympozium.cluster.objects import MANAGER, RUN_LABEL, value_object
+from hookline.sympozium.cluster.objects import RUN_LABEL, value_object
 from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
 from hookline.sympozium.types import GROUP, ContainerHook, Instance, RunSpec, SecretRef, Value
 from hookline.table import Table, unread
 from hookline.terminal import warn
-
-if TYPE_CHECKING:
-    from hookline.kube.client import Cluster
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
@@ -46,8 +46,6 @@ def submit(
     secrets = secret_values(asked, spec, os.environ)
     mask = Mask([*secrets_in(os.environ), *secrets])
     quiet = quiet or json
-
-    from hookline.kube.client import connected
 
     async def main(journal: Journal) -> int:
         async with connected(target) as cluster:
@@ -72,7 +70,7 @@ class _Submission:
         said = target.namespace or (spec.namespace if names_namespace(self._objects) else "")
         name = self._asked.name or named(spec.name, new_run_id())
         run = replace(spec, name=name, namespace=said or self._cluster.namespace)
-        found = [*doubts(run.hooks, set(run.env)).problems, *unheeded(run)]
+        found = [*doubts(run), *unheeded(run)]
         self._tell(*dict.fromkeys(map(str, found)))
         # The first call: an error of the connection comes before anything is created.
         await self._cluster.list(objects.AGENT_RUN, run.namespace, {FOLLOWED: name})
@@ -89,7 +87,7 @@ class _Submission:
                 await self._cluster.delete(objects.SECRET, head["name"], run.namespace, uid=head["uid"])
             raise
         head = made["metadata"]
-        owner = owner_reference(GROUP, objects.AGENT_RUN.kind, head["name"], head["uid"], controller=False)
+        owner = owner_reference(objects.AGENT_RUN, head["name"], head["uid"], controller=False)
         for each in put:
             change: Object = {"metadata": {"ownerReferences": [owner]}}
             await self._cluster.patch(objects.SECRET, each["metadata"]["name"], run.namespace, change)
@@ -100,7 +98,7 @@ class _Submission:
         if not run.policy:
             return run
         stored = await self._cluster.get(objects.POLICY, run.policy, run.namespace)
-        written = source_of(self._objects, {run.policy: (objects.POLICY.kind,)}, run)
+        written = source_of(self._objects, run, run.policy, objects.POLICY.kind)
         if stored is None and written is not None:
             await self._put_source(run, written)
         found = stored or written
@@ -130,7 +128,7 @@ class _Submission:
                     " has what the file says, and the cluster's stays as it is (kubectl apply -f changes it)"
                 )
             return run
-        source = source_of(self._objects, makers(self._manifests, run), run)
+        source = source_of(self._objects, run, *maker(self._manifests, run))
         if source is not None:
             await self._put_source(run, source)
             return run
@@ -170,12 +168,7 @@ def manifest(run: RunSpec) -> Object:
         run = replace(run, model=None)  # the name of a provider alone is no model
     tools = {"allow": list(run.tools_allowed), "deny": list(run.tools_denied)}
     return {
-        **objects.AGENT_RUN.head,
-        "metadata": {
-            "name": run.name,
-            "namespace": run.namespace,
-            "labels": {FOLLOWED: run.name, "app.kubernetes.io/managed-by": MANAGER},
-        },
+        **objects.with_head(objects.AGENT_RUN, run.name, run.namespace, {FOLLOWED: run.name, **MANAGED}),
         "spec": _written(RUN, run) | ({"toolPolicy": tools} if any(tools.values()) else {}),
     }
 
@@ -191,20 +184,19 @@ def names_namespace(written: list[Object]) -> bool:
     return any(within(each, "metadata").get("namespace") for each in written if _is_ours(each))
 
 
-def makers(manifests: RunManifests, run: RunSpec) -> dict[str, tuple[str, ...]]:
-    """The name and kinds of the object that makes the run's agent: the agent itself, or the pack that it is a member of."""
+def maker(manifests: RunManifests, run: RunSpec) -> tuple[str, ...]:
+    """The name and the kinds of the object that makes the run's agent: the agent itself, or the pack that it is a member of."""
     for pack in manifests.packs:
         if any(member.instance.name == run.instance for member in pack.members):
-            return {pack.name: (pack.kind,)}
-    return {run.instance: ("Agent", "SympoziumInstance")}
+            return pack.name, pack.kind
+    return run.instance, "Agent", "SympoziumInstance"
 
 
-def source_of(written: list[Object], wanted: Mapping[str, tuple[str, ...]], run: RunSpec) -> Object | None:
-    """The object of the file that has one of the names and its kinds, for the run's namespace."""
+def source_of(written: list[Object], run: RunSpec, name: str, *kinds: str) -> Object | None:
+    """The object of the file with that name and one of the kinds, for the run's namespace."""
     for each in written:
-        kinds = wanted.get(str(within(each, "metadata").get("name")), ())
-        if each.get("kind") in kinds and _is_ours(each):
-            metadata = {**within(each, "metadata"), "namespace": run.namespace}
+        metadata = {**within(each, "metadata"), "namespace": run.namespace}
+        if metadata.get("name") == name and each.get("kind") in kinds and _is_ours(each):
             return {"apiVersion": GROUP, "kind": each["kind"], "metadata": metadata, "spec": each.get("spec")}
     return None
 
@@ -237,37 +229,27 @@ def secrets_of(
     run: RunSpec, written: list[Object], known: Mapping[str, Mapping[str, str]]
 ) -> tuple[Object, ...]:
     """The Secrets of the file that the run, as the file has it, names."""
-    asked = [name for name in dict.fromkeys(_asked(run)) if name in known]
+    refs = environment.secrets_of(run)[1]
+    asked = dict.fromkeys((*(ref.name for ref in refs), *run.image_pull_secrets))
     kinds = {
         str(within(each, "metadata").get("name")): each.get("type")
         for each in written
         if each.get("kind") == "Secret"
     }
+    labels = {RUN_LABEL: run.name, **MANAGED}
     return tuple(
         {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": _own_name(run, name),
-                "namespace": run.namespace,
-                "labels": {RUN_LABEL: run.name, "app.kubernetes.io/managed-by": MANAGER},
-            },
+            **objects.with_head(objects.SECRET, _own_name(run, name), run.namespace, labels),
             "type": kinds.get(name) or "Opaque",
             "stringData": dict(known[name]),
         }
         for name in asked
+        if name in known
     )
 
 
 def _own_name(run: RunSpec, secret: str) -> str:
     return child(run.name, f"-{secret}", 253)
-
-
-def _asked(run: RunSpec) -> Iterator[str]:
-    for hook in run.hooks.containers:
-        yield from (value.name for value in hook.env.values() if isinstance(value, SecretRef))
-    yield from (run.model.auth_secret,) if run.model else ()
-    yield from run.image_pull_secrets
 
 
 def _with_secrets(hook: ContainerHook, own: Mapping[str, str]) -> ContainerHook:

@@ -29,11 +29,12 @@ from hookline.engine.context import HookContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
-from hookline.engine.plain import plain
+from hookline.engine.plain import mapping, plain
 from hookline.engine.point import Point, Scope
 from hookline.engine.record import Begun, Decided, Ended, Record
 from hookline.engine.result import HookAction, HookResult, Outcome
 from hookline.errors import AgentFailed, FileError, HooklineError
+from hookline.handlers.process import WORKSPACE
 from hookline.journal.masking import Mask
 from hookline.journal.stream import INSIDE, MARK, InnerScopes, Intake, lacking
 from hookline.journal.stream import MOST_BYTES as MOST_RECORDED
@@ -44,7 +45,7 @@ from hookline.sympozium.environment import for_agent
 from hookline.sympozium.phases import AgentSeen
 from hookline.sympozium.resolve import SCRIPTED
 from hookline.sympozium.run.folders import BEGIN, END, MOST_LINE, NO_REASON, RESULT, SOCKET, Held, at_socket
-from hookline.sympozium.run.hooks import CANCELLED, WORKSPACE, Ground, reason_of, seconds_since
+from hookline.sympozium.run.hooks import CANCELLED, Ground, reason_of, seconds_since
 from hookline.sympozium.types import RUN_TIMEOUT, ModelSpec, RunSpec
 from hookline.tasks import cancel_and_wait
 
@@ -164,13 +165,11 @@ class _Relay:
             self.note(text)
 
     def note(self, text: str) -> None:
-        run = self._scope.run
-        if run.recorder.on:
-            at = self._scope.facts.scope_id
-            run.recorder.note(Decided(run.id, at, INSIDE, time.time(), HookAction.CONTINUE, note=text))
+        run, at = self._scope.run, self._scope.facts.scope_id
+        run.recorder.note(Decided(run.id, at, INSIDE, time.time(), HookAction.CONTINUE, note=text))
 
-    async def _write(self, record: Record, _size: int) -> bool:
-        if isinstance(record, Begun | Ended) and self._scope.run.recorder.on:
+    async def _write(self, record: Record) -> bool:
+        if isinstance(record, Begun | Ended):
             await self._scope.run.recorder.write(record)
         return True
 
@@ -316,8 +315,7 @@ def _read(value: Mapping[str, Any]) -> Result:
 
 def _metrics(value: Any) -> dict[str, int]:
     """Plausible counts: none above a limit, and all zero where one is negative."""
-    given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-    counts = {key: given.get(key) for key in _METRICS}
+    counts = {key: mapping(value).get(key) for key in _METRICS}
     found = {key: min(count, _MOST) for key, count in counts.items() if _is_number(count)}
     return {key: int(count) if min(found.values()) >= 0 else 0 for key, count in found.items()}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
+from typing import Any
 
-from hookline.engine.pipeline import Recorder
-from hookline.engine.record import Ended, Journal
+from hookline.engine.record import Ended
 from hookline.errors import UsageError
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.person import agent_above
@@ -19,7 +18,7 @@ from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
 from hookline.options import KUBERNETES, RunOptions, refuse_given, target_of
 from hookline.runners import Runner
-from hookline.runners.container import ContainerRunner
+from hookline.runners.container import ContainerRunner, Pull
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import check_bubblewrap, known_place, mount_of
 from hookline.runners.sandbox import SandboxRunner
@@ -35,7 +34,7 @@ from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import print_end
 from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, warn, watcher
 
-_PULLS = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
+_PULLS: Mapping[str, Pull] = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
 _ONLY_HERE = ("secrets", "agent_command", "agent_image", "network", "mount", "workspace_size", "hooks", "ask")
 
 
@@ -74,7 +73,7 @@ def run_agentrun(options: RunOptions) -> int:
         _tell_recovered(await recovered(site), quiet=options.quiet)
         return _ended(await run(site, asked), json=options.json)
 
-    return _at_work(work, _Runners(asked.on, builtin=asked.is_builtin), values, options)
+    return _at_work(work, asked.on, values, options, builtin=asked.is_builtin)
 
 
 def resume_agentrun(options: RunOptions) -> int:
@@ -101,7 +100,7 @@ def resume_agentrun(options: RunOptions) -> int:
             return 0
         return _ended(ran, json=options.json)
 
-    return _at_work(work, _Runners(_place(place), builtin=not notes.get("agent_command")), [], options)
+    return _at_work(work, _place(place), [], options, builtin=not notes.get("agent_command"))
 
 
 def _sound(asked: RunRequest, *, quiet: bool) -> RunSpec:
@@ -126,25 +125,32 @@ def _home() -> Home:
 
 def _at_work(
     work: Callable[[LocalSite], Coroutine[Any, Any, int]],
-    runners: _Runners,
+    on: str,
     secrets: Sequence[str],
     options: RunOptions,
+    *,
+    builtin: bool,
 ) -> int:
     masked = (*secrets_in(os.environ), *secrets)
     mask = Mask(masked)
     watch = watcher(mask, json=options.json, quiet=options.quiet)
+    local = LocalRunner()
     with open_journal(secrets) as journal:
+        runner_of = _runners(on, local)
+        # The built-in agent is in no image; beside containers it has a sandbox.
+        in_sandbox = builtin and on == "container"
         # The request of a run is kept with it; no hooks are added to end it.
         files = () if options.resume else options.hooks
         site = LocalSite(
             home=_home(),
-            runner_of=runners.of,
-            agent_runner=runners.for_agent(),
-            recorder=Recorder(journal, [watch] if watch else []),
-            approver=approver_of(options.ask, cast("Journal", journal), mask, agent_above(os.environ)),
+            runner_of=runner_of,
+            agent_runner=SandboxRunner(local) if in_sandbox else runner_of("IfNotPresent"),
+            journal=journal,
             owner=owner(),
+            watchers=(watch,) if watch else (),
+            approver=approver_of(options.ask, journal, mask, agent_above(os.environ)),
             environ=dict(os.environ),
-            hooks=tuple(hooks_of(files, runners.local)),
+            hooks=tuple(hooks_of(files, local)),
             masked=masked,
         )
 
@@ -152,40 +158,22 @@ def _at_work(
             try:
                 return await work(site)
             finally:
-                await runners.close()
+                await local.close()
 
         return interruptible(main)
 
 
-class _Runners:
-    """The runners of one command, made when they are first needed, all on one local runner."""
+def _runners(on: str, local: LocalRunner) -> Callable[[str], Runner]:
+    """The runner for each pull policy of an image; all are on the one local runner, and end with it."""
 
-    def __init__(self, on: str, *, builtin: bool) -> None:
-        self.on = on
-        self.builtin = builtin
-        self.local = LocalRunner()
-        self._made: dict[str, Runner] = {}
+    @cache
+    def in_container(policy: str) -> Runner:
+        return ContainerRunner(local, pull=_PULLS[policy])
 
-    def of(self, pull_policy: str) -> Runner:
-        makes: dict[str, Callable[[], Runner]] = {
-            "local": lambda: self.local,
-            "sandbox": partial(SandboxRunner, self.local),
-            "container": partial(ContainerRunner, self.local, pull=cast("Any", _PULLS[pull_policy])),
-        }
-        key = pull_policy if self.on == "container" else self.on
-        if key not in self._made:
-            self._made[key] = makes[self.on]()
-        return self._made[key]
-
-    async def close(self) -> None:
-        for each in (*self._made.values(), self.local):
-            await each.close()
-
-    def for_agent(self) -> Runner:
-        """The built-in agent is in no image; beside containers it has a sandbox."""
-        if self.on != "container" or not self.builtin:
-            return self.of("IfNotPresent")
-        return SandboxRunner(self.local)
+    if on == "container":
+        return in_container
+    runner = SandboxRunner(local) if on == "sandbox" else local
+    return lambda _: runner
 
 
 def _ended(ran: Ran, *, json: bool) -> int:

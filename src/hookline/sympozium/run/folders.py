@@ -151,7 +151,7 @@ class Folder:
         self.workspace = path / "workspace"
         self.ipc = path / "ipc"
         self.tmp = path / "tmp"
-        self._fd = -1
+        self._lock = ExitStack()
 
     @property
     def run_id(self) -> str:
@@ -160,15 +160,9 @@ class Folder:
     def hold(self) -> bool:
         """Take its lock; False where somebody else has it, or it is gone."""
         try:
-            fd = files.open_folder(self.path)
+            self._lock.enter_context(files.locked_folder(self.path, wait=False))
         except OSError:
             return False
-        try:
-            files.lock(fd, wait=False)
-        except BlockingIOError:
-            os.close(fd)
-            return False
-        self._fd = fd
         return True
 
     def lay_out(self) -> None:
@@ -237,9 +231,7 @@ class Folder:
             raise FolderError(f"{self.path} cannot be removed: {exc.strerror or exc}") from exc
 
     def let_go(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._lock.close()
 
 
 def at_socket(ipc: Path, join: Callable[[socket.socket, str], None]) -> socket.socket:
@@ -289,10 +281,6 @@ class Quota:
             ending = running.result()
             self._before = await self._look()
             return Held(ending, overfull(self._most, before, self._before))
-        except GeneratorExit:
-            running.cancel()
-            filling.cancel()
-            raise
         finally:
             await cancel_and_wait(running, filling)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,11 +14,12 @@ from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
+from hookline.engine.plain import plain
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Question, Record
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import FileError, HookBroke
-from hookline.handlers.process import broke, context_json, environment, with_last_lines
+from hookline.handlers.process import WORKSPACE, broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
@@ -37,7 +38,6 @@ PHASE = "x.sympozium.phase"
 SEEN = "seen.json"
 """The file in a run's folder with its state, so that a crash forgets none of it."""
 CANCELLED = "cancelled"
-WORKSPACE = "/workspace"
 VERDICT = f"{CONTROL}/gate-verdict"
 """The file beneath /ipc with the verdict of a gate hook, as JSON with `action`, `response` and `reason`."""
 _VERDICT_BYTES = 1024 * 1024
@@ -54,9 +54,10 @@ class LocalSite:
     home: Home
     runner_of: Callable[[str], Runner]
     agent_runner: Runner
-    recorder: Recorder = field(default_factory=Recorder)
+    journal: Journal
+    owner: Owner
+    watchers: tuple[Callable[[Record], None], ...] = ()
     approver: Approver | None = None
-    owner: Owner | None = None
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     hooks: tuple[Hook, ...] = ()
     masked: tuple[str, ...] = ()
@@ -82,7 +83,7 @@ class Ground:
         self._phase = None if kept is None else self.phase
         self.shown: dict[str, Any] = {}
         self._about: dict[str, Any] = {}
-        self.recorder = _PhaseRecorder(site.recorder, self.tell_phase)
+        self.recorder = _PhaseRecorder(site, self.tell_phase)
         grace = sum(hook.timeout for hook in spec.hooks.post_run) + _MORE_GRACE
         self.run = Run(id=folder.run_id, recorder=self.recorder, approver=site.approver, end_grace=grace)
         self.scope_id = self.run.next_id()
@@ -122,7 +123,7 @@ class Ground:
     def _keep(self, seen: Seen) -> None:
         self.seen = seen
         try:
-            self.folder.write(SEEN, asdict(seen))
+            self.folder.write(SEEN, plain(seen))
         except OSError as exc:
             # A full disk must not keep a hook from running, least of all one that cleans up.
             logger.warning("%s: its state cannot be kept: %s", self.folder.run_id, exc)
@@ -137,7 +138,7 @@ class Ground:
 
     def tell_phase(self) -> None:
         """Record the phase as a note, where it is a new one; the first is Pending, however short."""
-        if self.seen == Seen() or not self.recorder.on:
+        if self.seen == Seen():
             return
         for now in (self._phase or Phase.PENDING, self.phase):
             if now is not self._phase:
@@ -146,18 +147,17 @@ class Ground:
 
     def note(self, point: str, text: str) -> None:
         """Put a sentence on the record of the run."""
-        if self.recorder.on:
-            at = self.scope_id
-            self.recorder.note(Decided(self.run.id, at, point, time.time(), HookAction.CONTINUE, note=text))
+        at = self.scope_id
+        self.recorder.note(Decided(self.run.id, at, point, time.time(), HookAction.CONTINUE, note=text))
 
 
 class _PhaseRecorder(Recorder):
-    """The site's recorder with the phases of one run: a phase that a hook's end brings comes after the hook."""
+    """Records one run with its phases: a phase that a hook's end brings comes after the hook."""
 
     __slots__ = ("_tell_phase",)
 
-    def __init__(self, of_site: Recorder, tell_phase: Callable[[], None]) -> None:
-        super().__init__(of_site.journal, of_site.watchers)
+    def __init__(self, site: LocalSite, tell_phase: Callable[[], None]) -> None:
+        super().__init__(site.journal, site.watchers)
         self._tell_phase = tell_phase
 
     def note(self, record: Called | Decided) -> None:

@@ -7,7 +7,6 @@ inside. The files that end it after a crash are beside its workspace, in a folde
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -17,10 +16,10 @@ from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
 from hookline.engine.lifecycle import OpenScope
-from hookline.engine.pipeline import Pipeline
+from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain, typed
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Journal, Owner, Record, RunRow, new_run_id, owed
+from hookline.engine.record import Owner, Record, RunRow, new_run_id, owed
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
 from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
@@ -28,7 +27,7 @@ from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import resolve
 from hookline.sympozium.environment import task_input
 from hookline.sympozium.phases import AgentSeen, Phase, Seen, outcome
-from hookline.sympozium.policy import left_to_agent, unbound
+from hookline.sympozium.policy import without_effect
 from hookline.sympozium.resolve import FORMAT, RunRequest
 from hookline.sympozium.run.agent import inner_points, relayed, run_agent
 from hookline.sympozium.run.folders import RELAYED, Folder, FolderError, apart
@@ -62,8 +61,7 @@ async def run(site: LocalSite, asked: RunRequest) -> Ran:
     _check_hooks(site, asked)
     run_id = asked.name or resolve.named(spec.name, new_run_id())
     spec = replace(spec, name=run_id)
-    journal = site.recorder.journal
-    if journal is not None and run_id in journal.find(run_id):
+    if run_id in site.journal.find(run_id):
         raise UsageError(f"there was a run {run_id!r} already; give another --name, or none")
     folder = site.home.make(run_id)
     try:
@@ -88,40 +86,36 @@ async def recovered(site: LocalSite) -> list[Ran]:
         return format_of(records) == FORMAT and not (site.home.path / row.run_id).exists()
 
     found = [await resumed(site, folder) for folder in site.home.left()]
-    journal = site.recorder.journal
-    if journal is not None:
-        found += [await _given_up(site, *each) for each in claim_abandoned(journal, site.owner, is_left)]
+    recorder = Recorder(site.journal, site.watchers)
+    found += [await _given_up(recorder, *each) for each in claim_abandoned(site.journal, site.owner, is_left)]
     return [each for each in found if each is not None]
 
 
 async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
     """End the run of an abandoned folder; None where it had ended, or never begun."""
-    journal = site.recorder.journal
-    rows = journal.unfinished() if journal is not None else []
-    row = next((each for each in rows if each.run_id == folder.run_id), None)
-    if row is None or journal is None:
+    row = next((each for each in site.journal.unfinished() if each.run_id == folder.run_id), None)
+    if row is None:
         await _removed(folder)
         return None
-    if row.owner is not None and not _taken_over(site, journal, row.run_id, row.owner):
-        folder.let_go()
-        return None
     try:
-        asked = resolve.kept_request(folder)
-        spec = replace(resolve.spec_of(asked), name=folder.run_id)
-    except HooklineError as exc:
-        folder.let_go()
-        return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
-    try:
+        if row.owner is not None and not _taken_over(site, row.run_id, row.owner):
+            return None
+        try:
+            asked = resolve.kept_request(folder)
+            spec = replace(resolve.spec_of(asked), name=folder.run_id)
+        except HooklineError as exc:
+            return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
         seen = typed(Seen, folder.read(SEEN) or {})
-        return await _LocalRun(site, asked, spec, folder, seen).broken_off(journal)
+        return await _LocalRun(site, asked, spec, folder, seen).broken_off()
     finally:
+        # Also where the user ends us meanwhile: the rest is done when the folder is recovered.
         folder.let_go()
 
 
-def _taken_over(site: LocalSite, journal: Journal, run_id: str, held_by: Owner) -> bool:
-    if site.owner is None or held_by == site.owner:
+def _taken_over(site: LocalSite, run_id: str, held_by: Owner) -> bool:
+    if held_by == site.owner:
         return True
-    return not alive(held_by) and journal.claim(run_id, held_by, site.owner)
+    return not alive(held_by) and site.journal.claim(run_id, held_by, site.owner)
 
 
 class _LocalRun(Ground):
@@ -146,7 +140,7 @@ class _LocalRun(Ground):
                 source=self.asked.file,
                 owner=self.site.owner,
             )
-            for text in self._unlimited():
+            for text in without_effect(self.spec, builtin=self.asked.is_builtin):
                 self.note(TOOL_POLICY, text)
             scope.raise_if_over(entered, Point.RUN_START)
             await self._agent(scope)
@@ -162,14 +156,9 @@ class _LocalRun(Ground):
         else:
             await scope.left(self.shown, Status.OK)
 
-    def _unlimited(self) -> list[str]:
-        """Notes on the limits on tools that have no effect."""
-        return list(map(str, unbound(self.spec))) if self.asked.is_builtin else left_to_agent(self.spec)
-
-    async def broken_off(self, journal: Journal) -> Ran:
+    async def broken_off(self) -> Ran:
         """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""
-        records = journal.records(self.run.id)
-        left = owed(records)
+        left = owed(self.site.journal.records(self.run.id))
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
         self.change(**self._settled(LOST))
         for each in left:
@@ -178,12 +167,7 @@ class _LocalRun(Ground):
         why = AGAIN if again else LOST
         self.show(note=why)
         status = _STATUS.get(outcome(self.spec.hooks, self.seen), Status.LOST)
-        try:
-            await self._scope().left(self.shown, status)
-        except BaseException:
-            # Ended by the user meanwhile; the rest is done when the folder is recovered.
-            self.folder.let_go()
-            raise
+        await self._scope().left(self.shown, status)
         return await self._over()
 
     def _settled(self, why: str) -> dict[str, Any]:
@@ -209,7 +193,7 @@ class _LocalRun(Ground):
 
     @property
     def _task(self) -> Any:
-        return json.loads(task_input(self.spec))["task"]
+        return plain(self.spec.task)
 
     def _scope(self) -> OpenScope:
         site, run = self.site, self.run
@@ -323,9 +307,9 @@ async def _removed(folder: Folder) -> str:
     return ""
 
 
-async def _given_up(site: LocalSite, row: RunRow, records: Sequence[Record]) -> Ran:
+async def _given_up(recorder: Recorder, row: RunRow, records: Sequence[Record]) -> Ran:
     """Record the end of a run whose folders were removed."""
     why = f"{LOST}, and its folders are gone, so no postRun hook was run"
     for each in lost_ends(records, why):
-        await site.recorder.write(each)
+        await recorder.write(each)
     return Ran(run_id=row.run_id, phase=Phase.FAILED, status={}, problem=why)

@@ -17,14 +17,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hookline import files
 from hookline.agent.sdk import Agent
 from hookline.agent.tools import BASH_SECONDS
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import Hook, OnError
-from hookline.engine.plain import as_text, plain
+from hookline.engine.plain import as_text, mapping, plain
 from hookline.engine.point import Point
 from hookline.engine.record import Record
 from hookline.engine.result import CONTINUE, HookResult
@@ -41,9 +41,9 @@ _MODEL_KEYS = re.compile(r"(_API_KEY|_AUTH_TOKEN)$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def main(environ: Mapping[str, str] | None = None) -> int:
+def main() -> int:
     output.take()
-    given = dict(os.environ if environ is None else environ)
+    given = dict(os.environ)
     ipc = Ipc(Path(given.get("IPC_DIR", "/ipc")))
     began = time.monotonic()
     skipped = ipc.skip()
@@ -201,7 +201,7 @@ class Ipc:
                 task = found.get("task", "")
             except (OSError, ValueError, AttributeError):
                 task = ""
-        task = task if isinstance(task, str) else json.dumps(task, ensure_ascii=False)
+        task = as_text(task)
         if not task.strip():
             raise UsageError("there is no task: TASK is empty, and /ipc/input/task.json has none")
         return task
@@ -240,7 +240,7 @@ class Ipc:
 
 
 def _request(name: str, context: HookContext) -> dict[str, Any]:
-    given = _mapping(context.current_payload)
+    given = mapping(context.current_payload)
     shell = context.tool_kind == "shell"
     return {
         "id": name,
@@ -253,11 +253,9 @@ def _request(name: str, context: HookContext) -> dict[str, Any]:
 
 
 def _result(name: str, context: HookContext) -> dict[str, Any]:
-    output = context.current_output
-    said = _mapping(output)
+    said = mapping(context.current_output)
     failed = context.status != "ok"
-    text = said.get("output", said.get("error")) if said else output
-    shown = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, default=str)
+    shown = as_text(said.get("output", said.get("error")) if said else context.current_output)
     return {
         "id": name,
         "exitCode": said.get("exit_code", 1 if failed else 0),
@@ -265,10 +263,6 @@ def _result(name: str, context: HookContext) -> dict[str, Any]:
         "stderr": shown if failed else "",
         "timedOut": context.status == "timed_out",
     }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 if __name__ == "__main__":
