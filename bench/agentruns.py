@@ -80,7 +80,6 @@ class Ground:
     """One home with its journal, and the runner."""
 
     def __init__(self, folder: Path, on: str) -> None:
-        from hookline.engine.pipeline import Recorder
         from hookline.journal.recovery import owner
         from hookline.journal.sqlite import SqliteJournal
         from hookline.sympozium.resolve import RunRequest
@@ -94,7 +93,7 @@ class Ground:
             home=Home(folder / "agentruns"),
             runner_of=lambda _: self.runner,
             agent_runner=self.runner,
-            recorder=Recorder(self.journal),
+            journal=self.journal,
             owner=owner(),
             environ=dict(os.environ),
         )

@@ -21,7 +21,7 @@ class Event:
 
 
 Hook = Callable[[Any, Event], Any]
-Call = Callable[[Hook, Any, Event], Awaitable[Any]]
+Call = Callable[..., Awaitable[Any]]
 
 
 async def tool(x: int) -> int:

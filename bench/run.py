@@ -12,8 +12,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentruns import agentrun_costs
 from board import board_costs
@@ -43,27 +44,11 @@ PEER_LIMIT = 300
 
 def main() -> int:
     options = arguments()
-    if options.again:
-        results = measured_again(options)
-        write(results)
-        print(json.dumps(results, indent=1) if options.json else as_text(results))
-        return 0
-    seconds = QUICK_SECONDS if options.quick else FULL_SECONDS
-    peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
-    found = [progress(number, len(peers), peer, seconds) for number, peer in enumerate(peers, 1)]
-    results = {
-        "date": datetime.date.today().isoformat(),
-        "quick": options.quick,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "peers": found,
-        **{name: section(options) for name, section in SECTIONS.items()},
-    }
+    results = measured_again(options) if options.again else measured_whole(options)
     if not options.only:
         write(results)
     print(json.dumps(results, indent=1) if options.json else as_text(results))
-    return 0
+    return int(bool(results["broken"]))
 
 
 def arguments() -> argparse.Namespace:
@@ -110,9 +95,27 @@ def measured_again(options: argparse.Namespace) -> dict[str, Any]:
     if not last.exists():
         raise SystemExit("bench: there is no last run to keep the rest of; leave out --again")
     results: dict[str, Any] = json.loads(last.read_text())
-    results |= {name: SECTIONS[name](options) for name in options.again}
+    broken = {name: why for name, why in results.get("broken", {}).items() if name not in options.again}
+    results |= sections(options.again, options.quick)
+    results["broken"] |= broken
     when = f"{datetime.date.today().isoformat()}{', quick' if options.quick else ''}"
     return results | {"again": {**results.get("again", {}), **dict.fromkeys(options.again, when)}}
+
+
+def measured_whole(options: argparse.Namespace) -> dict[str, Any]:
+    seconds = QUICK_SECONDS if options.quick else FULL_SECONDS
+    peers = [peer for peer in PEERS if not options.only or peer.name in options.only]
+    found = [progress(number, len(peers), peer, seconds) for number, peer in enumerate(peers, 1)]
+    return {
+        "date": datetime.date.today().isoformat(),
+        "quick": options.quick,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "peers": found,
+        **dict.fromkeys(SECTIONS, ()),
+        **sections(SECTIONS if not options.only or "hookline" in options.only else (), options.quick),
+    }
 
 
 def progress(number: int, total: int, peer: Peer, seconds: float) -> dict[str, Any]:
@@ -160,59 +163,35 @@ def measured(peer: Peer, seconds: float) -> dict[str, Any]:
     return found
 
 
-def imports(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("import")
-    lines = import_costs(QUICK_IMPORTS if options.quick else FULL_IMPORTS)
-    return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
-
-
-def agents(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("many agents at once")
-    return agent_costs()
-
-
-def commands(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("command hooks")
-    return command_costs(QUICK_COMMANDS if options.quick else FULL_COMMANDS)
-
-
-def board(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("a board of issues")
-    return board_costs(options.quick)
-
-
-def agentruns(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("AgentRun manifests")
-    lines = agentrun_costs(options.quick, tell)
-    return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
-
-
-def kubernetes(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.only and "hookline" not in options.only:
-        return []
-    tell("AgentRuns on Kubernetes")
-    lines = cluster_costs(options.quick, tell)
-    return [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
+class Section(NamedTuple):
+    title: str
+    lines: Callable[[bool], list[dict[str, Any]]]
 
 
 SECTIONS = {
-    "imports": imports,
-    "agents": agents,
-    "commands": commands,
-    "board": board,
-    "agentruns": agentruns,
-    "kubernetes": kubernetes,
+    "imports": Section("import", lambda quick: import_costs(QUICK_IMPORTS if quick else FULL_IMPORTS)),
+    "agents": Section("many agents at once", lambda _: agent_costs()),
+    "commands": Section(
+        "command hooks", lambda quick: command_costs(QUICK_COMMANDS if quick else FULL_COMMANDS)
+    ),
+    "board": Section("a board of issues", board_costs),
+    "agentruns": Section("AgentRun manifests", lambda quick: agentrun_costs(quick, tell)),
+    "kubernetes": Section("AgentRuns on Kubernetes", lambda quick: cluster_costs(quick, tell)),
 }
+
+
+def sections(names: Iterable[str], quick: bool) -> dict[str, Any]:
+    """The lines of each section; of one that broke none, and `broken` says why: the others are not lost with it."""
+    found: dict[str, Any] = {"broken": {}}
+    for name in names:
+        tell(SECTIONS[name].title)
+        try:
+            lines = SECTIONS[name].lines(quick)
+        except Exception as exc:
+            lines, found["broken"][name] = [], tidy(f"{type(exc).__name__}: {exc}")
+            tell(f"  not measured: {found['broken'][name]}")
+        found[name] = [line | ({"error": tidy(line["error"])} if "error" in line else {}) for line in lines]
+    return found
 
 
 def environment() -> dict[str, str]:

@@ -217,4 +217,5 @@ def notes(results: dict[str, Any]) -> list[str]:
         cases = dict.fromkeys((row["case"], row.get("note")) for row in peer["rows"])
         found += [f"{peer['name']}, {case}: {note}." for case, note in cases if note]
         found += [f"{peer['name']}: {peer['note']}."] if peer["note"] else []
-    return found + verdicts(results)
+    broken = [f"NOT MEASURED: {name}: {why}" for name, why in results.get("broken", {}).items()]
+    return found + verdicts(results) + broken
