@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from hookline.errors import UsageError, meant
@@ -93,6 +93,11 @@ class HookAction(StrEnum):
     SKIP = "skip"
     BLOCK = "block"
     FAIL = "fail"
+
+
+def points_in(points: Iterable[Point | str], scopes: Collection[Scope]) -> list[Point]:
+    """Those of the points that are of these scopes, in order; an event of a client is of none."""
+    return sorted(each for each in points if isinstance(each, Point) and each.scope in scopes)
 
 
 def point_named(name: str) -> Point:

@@ -18,7 +18,7 @@ from hookline.engine.hook import (
     options_of,
     source_of,
 )
-from hookline.engine.point import KEYWORDS, Point, Scope
+from hookline.engine.point import KEYWORDS, Point, Scope, points_in
 from hookline.engine.result import HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke, UsageError
@@ -50,9 +50,7 @@ def python_hook(
 
         doubt = f"is declared for {', '.join(sorted(declared))}, and stands at {', '.join(elsewhere)} too"
         logging.getLogger(__name__).warning("hook %s [%s] %s", name, source, doubt)
-    no_tool = sorted(
-        point for point in standing if isinstance(point, Point) and point.scope is not Scope.TOOL
-    )
+    no_tool = points_in(standing, set(Scope) - {Scope.TOOL})
     if options.match is not None and no_tool:
         raise UsageError(
             f"hook {name} [{source}] has a match for tool names, and {', '.join(no_tool)} has no tool"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import CALLERS, point_of, refuses
 from hookline.engine.hook import DEFAULT_TIMEOUT, WITHHOLDS, HookDeclaration, Mode, OnError
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import Point, Scope, points_in
 from hookline.errors import FileError, meant
 from hookline.hookfile import keys
 from hookline.hookfile.condition import CONDITION_REF, SHAPES, check_condition
@@ -364,7 +364,7 @@ def _check_whole(entry: Node, values: Mapping[str, Any]) -> None:
     for key, word in (("on_error", OnError.WITHHOLD), ("changes", "output")):
         if values.get(key) == word and points and WITHHOLDS.keys().isdisjoint(points):
             entry.wrong(f"{word} is for {', '.join(WITHHOLDS)}, where there is an output to change", key)
-    no_tool = [point for point in points if isinstance(point, Point) and point.scope is not Scope.TOOL]
+    no_tool = points_in(points, set(Scope) - {Scope.TOOL})
     if "match" in values and no_tool:
         entry.wrong(f"is for names of tools, and {', '.join(no_tool)} has no tool", "match")
     try:

@@ -29,7 +29,7 @@ from hookline.engine.hook import Hook, Mode
 from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import as_text, plain
-from hookline.engine.point import Point, Scope, Status
+from hookline.engine.point import Point, Scope, Status, points_in
 from hookline.engine.record import Journal, Record
 from hookline.engine.result import HookAction
 from hookline.errors import HooklineError, RunEnded, Skipped, UsageError
@@ -82,8 +82,7 @@ class HooklinePlugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
         self._closed = False
         self.hooks = tuple(hook for source in self._sources for hook in _hooks_of(source, self._runner))
         for hook in self.hooks:
-            scopes = {point.scope for point in hook.points if isinstance(point, Point)}
-            if not scopes - {Scope.WORKSPACE}:
+            if not points_in(hook.points, set(Scope) - {Scope.WORKSPACE}):
                 text = "hook %s [%s] never runs here: ADK has none of its points"
                 logger.warning(text, hook.name, hook.source)
 
@@ -354,7 +353,7 @@ def check_reach(
 ) -> None:
     """Refuse, or warn of, every hook at a point where it is never called."""
     for hook in hooks:
-        points = sorted(each for each in hook.points if isinstance(each, Point) and each.scope in scopes)
+        points = points_in(hook.points, scopes)
         if not points or hook.mode is Mode.OFF:
             continue
         text = f"hook {hook.name} [{hook.source}] stands at {', '.join(points)}, {why}"

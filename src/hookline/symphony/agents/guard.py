@@ -18,7 +18,7 @@ from typing import Any
 from hookline.claude.clients import Place, limit_of, or_refused, program
 from hookline.claude.events import CALLERS, fails_closed
 from hookline.engine.hook import Hook, Mode
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import Point, Scope, points_in
 from hookline.hookfile.read import read
 from hookline.hookfile.sources import is_machine
 from hookline.hookfile.trust import content_of
@@ -150,8 +150,7 @@ def _points(caller: str) -> dict[str, Point | str]:
 
 def inner_points(hook: Hook) -> frozenset[Point | str]:
     """The points of a hook inside the agent's own work; the points of workspace and run are the service's."""
-    outer = {point for point in hook.points if isinstance(point, Point) and point.scope in _OUTER}
-    return hook.points - outer
+    return hook.points - set(points_in(hook.points, _OUTER))
 
 
 def _why_not(argv: tuple[str, ...]) -> str | None:

@@ -30,7 +30,7 @@ from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline
 from hookline.engine.plain import mapping, plain
-from hookline.engine.point import Point, Scope
+from hookline.engine.point import Point, Scope, points_in
 from hookline.engine.record import Begun, Decided, Ended, Record
 from hookline.engine.result import HookAction, HookResult, Outcome
 from hookline.errors import AgentFailed, FileError, HooklineError
@@ -57,8 +57,8 @@ _METRICS = ("durationMs", "inputTokens", "outputTokens", "toolCalls")
 _OUTPUT = 4 * 1024 * 1024
 _LAST_LINES = 5.0
 """Seconds to read the rest of the socket once the agent has ended."""
-_OUTSIDE = frozenset({Scope.WORKSPACE, Scope.RUN, Scope.AGENT})
-"""The scopes that are opened out here."""
+_INSIDE = frozenset(Scope) - {Scope.WORKSPACE, Scope.RUN, Scope.AGENT}
+"""The scopes that are opened by the agent itself, and not out here."""
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 
@@ -92,10 +92,9 @@ async def run_agent(ground: Ground, task: str | None, variables: Mapping[str, st
     return seen
 
 
-def inner_points(hooks: Iterable[Hook]) -> tuple[Point, ...]:
+def inner_points(hooks: Iterable[Hook]) -> list[Point]:
     """The points of these hooks that lie inside the agent's work."""
-    points = {point for hook in hooks for point in hook.points if isinstance(point, Point)}
-    return tuple(sorted(point for point in points if point.scope not in _OUTSIDE))
+    return points_in({point for hook in hooks for point in hook.points}, _INSIDE)
 
 
 @asynccontextmanager
