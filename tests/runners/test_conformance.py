@@ -167,6 +167,20 @@ async def test_a_cancelled_run_has_ended_its_processes_when_it_returns(place):
     assert place.alive() == []
 
 
+async def test_nothing_stubborn_is_alive_when_its_run_has_returned(place):
+    """Hundreds take the system a moment to end; a run that does not wait for it is seen in every second round."""
+    many = 400 if place.kind == "sandbox" else 20
+    for _ in range(6 if place.kind == "sandbox" else 1):
+        before = len(place.alive())
+        stubborn = f"for each in $(seq {many}); do (trap '' TERM; exec {place.sleep()}) & done"
+        task = asyncio.create_task(place.runner.run(place.sh(f"{stubborn}; trap 'exit 0' TERM; wait")))
+        await place.up(before + many)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert place.alive() == []
+
+
 async def test_closing_ends_what_runs_and_refuses_what_comes(place):
     # The second would say that all is well; it was not asked for that, and never came to its answer.
     scripts = [place.sleep(), f"trap 'exit 0' TERM; {place.sleep()} & wait"]

@@ -36,8 +36,17 @@ from hookline.runners import (
     own_mounts,
     source_of,
 )
-from hookline.runners.child import Child, ExitStatus, PopenChild, StandardFiles, encoded, unrunnable
+from hookline.runners.child import (
+    Child,
+    ExitStatus,
+    PopenChild,
+    StandardFiles,
+    encoded,
+    is_readable,
+    unrunnable,
+)
 from hookline.runners.local import LocalRunner
+from hookline.runners.process import LAST_WAIT
 from hookline.runners.tags import VARIABLE, send_if
 
 _USER = "1000"
@@ -193,10 +202,11 @@ def _may_exist(order: Order, path: str) -> bool:
 class _Sandboxed(PopenChild):
     """bubblewrap, which is our child, and inside it a process that is not."""
 
-    __slots__ = ("_status_file", "status")
+    __slots__ = ("_kept", "_status_file", "status")
 
     def __init__(self, order: Order, outer: Order, files: StandardFiles) -> None:
         self.status: dict[str, Any] = {}
+        self._kept = order.background_keep
         fds: list[int] = []
         try:
             made = {**_MADE, **({} if order.network else _MADE_ALONE)}
@@ -227,6 +237,8 @@ class _Sandboxed(PopenChild):
     def reap(self) -> ExitStatus:
         self.status = _status(self._status_file)
         os.close(self._status_file)
+        if not self._kept:
+            _wait_until_empty(self.status)
         return super().reap()
 
 
@@ -244,6 +256,20 @@ def _status(fd: int) -> dict[str, Any]:
         except ValueError:
             break  # half a line, which is being written
     return whole
+
+
+def _wait_until_empty(status: Mapping[str, Any]) -> None:
+    """Wait until nothing runs inside: bubblewrap ends with the command, and the first process inside after all others."""
+    try:
+        pid = status["child-pid"]
+        first = os.pidfd_open(pid)
+    except (KeyError, OSError):
+        return
+    try:
+        if _space(pid) == status.get("pid-namespace"):
+            is_readable(first, LAST_WAIT)
+    finally:
+        os.close(first)
 
 
 def _inhabitants(space: int) -> Iterator[int]:
