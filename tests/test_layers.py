@@ -39,8 +39,8 @@ ROWS = (
     Row("runners/ journal/ guards/"),
     Row("source table matcher options"),
     # Small things that all share, with nothing but the standard library.
-    Row("http_client files tasks secret_names", engine=True),
-    Row("engine/ errors", engine=True),
+    Row("http_client files tasks", engine=True),
+    Row("engine/ errors secrets", engine=True),
 )
 
 # The public names. It may reach anywhere, but what it loads at once is the engine; only the top row imports it.

@@ -10,8 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src/hookline"
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 50_373,
-    "files": 200,
+    "lines": 50_398,
+    "files": 199,
     "modules and packages at the root": 30,
 }
 

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 from hookline.errors import FileError
 
 MAX_BYTES = 4_000_000

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
-from hookline.engine.secret_shapes import without_shapes
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
+from hookline.secrets import without_shapes
 
 if TYPE_CHECKING:
     import asyncio

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from hookline.engine.secret_shapes import without_shapes
 from hookline.journal import masking
 from hookline.journal.masking import Mask
+from hookline.secrets import without_shapes
 from tests.command import approve
 
 A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6/+x9"

@@ -8,7 +8,7 @@ from hookline.claude.events import CALLERS, AnswerForm, caller_of, form_of, poin
 from hookline.engine.plain import as_text, mapping
 from hookline.engine.point import Point
 from hookline.engine.result import WITHHELD, HookAction, Outcome, Reason
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 
 Json = dict[str, Any]
 

@@ -25,11 +25,11 @@ from hookline.claude.events import (
 )
 from hookline.claude.scope import status_in
 from hookline.claude.tools import kind_of
-from hookline.engine.classes import replace
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import DEEPEST, as_text, finite, mapping, plain, singles
 from hookline.engine.point import Point, Status
 from hookline.engine.result import HookResult
+from hookline.engine.stdlib import replace
 from hookline.errors import UsageError
 
 _CODEX = frozenset({"turn_id", "model"})

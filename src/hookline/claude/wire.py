@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from hookline.claude.events import EVENTS, ClaudeEvent, meant
-from hookline.engine.classes import replace
 from hookline.engine.plain import DEEPEST, json_or_none, singles
 from hookline.engine.result import CONTINUE, HookAction, HookResult
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern, replace
 from hookline.errors import HookBroke, UsageError, nearest
 from hookline.journal.encoding import CAP
 

@@ -20,7 +20,7 @@ from hookline.journal.recovery import alive, format_of
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.journal.view import Tree, duration, moment
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.terminal import found_run, out, print_json, print_runs, show, value_of
 
 

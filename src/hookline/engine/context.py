@@ -5,9 +5,9 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.classes import dataclass, field
 from hookline.engine.plain import copied, plain
 from hookline.engine.point import Point, Status
+from hookline.engine.stdlib import dataclass, field
 from hookline.errors import UsageError
 
 

@@ -11,11 +11,11 @@ from enum import StrEnum
 from types import FunctionType
 from typing import Any, TypeVar, overload
 
-from hookline.engine.classes import dataclass, field
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.plain import plain
 from hookline.engine.point import HookAction, Point, point_named
 from hookline.engine.result import ALLOWED, HookResult
+from hookline.engine.stdlib import dataclass, field
 from hookline.errors import UsageError, meant, refuse_unknown
 
 DEFAULT_TIMEOUT = 60.0

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.classes import dataclass
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
-from hookline.engine.secret_shapes import without_shapes
+from hookline.engine.stdlib import dataclass
 from hookline.errors import UsageError, meant, refuse_unknown
+from hookline.secrets import without_shapes
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from hookline.engine.classes import dataclass
+from hookline.engine.stdlib import dataclass
 from hookline.errors import HookBroke
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from hookline.engine.classes import dataclass
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import dataclass, lazy_pattern
 
 HOLE = "\ue000"
 """The placeholder in a word for a part that cannot be known."""

@@ -19,7 +19,7 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.plain import inner, mapping
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 from hookline.files import is_code
 from hookline.guards.commands import SHELLS, StepBudget, TooMuch, Word, asked, names
 from hookline.guards.writes import (

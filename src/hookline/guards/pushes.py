@@ -12,11 +12,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hookline.engine.classes import dataclass, field, replace
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import dataclass, field, lazy_pattern, replace
 from hookline.guards.commands import (
     HOLE,
     OPEN,

@@ -15,8 +15,8 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.engine.secret_shapes import HIDDEN, lazy_pattern, without_shapes
-from hookline.secret_names import PLAIN_WORDS, WORDS, is_secret_to_agent
+from hookline.engine.stdlib import lazy_pattern
+from hookline.secrets import HIDDEN, PLAIN_WORDS, WORDS, is_secret_to_agent, without_shapes
 
 EMAIL = "[email]"
 PHONE = "[phone]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 from hookline.guards.commands import (
     BARE,
     HOLE,

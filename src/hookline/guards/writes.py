@@ -14,7 +14,7 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.plain import mapping
 from hookline.engine.result import CONTINUE, HookResult
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 from hookline.guards.commands import (
     FOLDERS,
     SHELLS,

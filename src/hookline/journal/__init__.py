@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 
 if TYPE_CHECKING:
     from hookline.journal.sqlite import SqliteJournal

@@ -13,8 +13,18 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
-from hookline.engine.secret_shapes import HIDDEN, lazy_pattern, may_hold_shape, shape_hints, without_shapes
-from hookline.secret_names import KEYS, PLAIN_WORDS, WORDS, is_secret, secret_words
+from hookline.engine.stdlib import lazy_pattern
+from hookline.secrets import (
+    HIDDEN,
+    KEYS,
+    PLAIN_WORDS,
+    WORDS,
+    is_secret,
+    may_hold_shape,
+    secret_words,
+    shape_hints,
+    without_shapes,
+)
 
 SHORTEST = 6
 """A known secret shorter than this is not searched for; it would be part of too many words."""

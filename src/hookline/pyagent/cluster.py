@@ -27,7 +27,7 @@ from hookline.kube.objects import JOB, Object
 from hookline.kube.pod_state import is_over
 from hookline.options import KUBERNETES, RunOptions, Target
 from hookline.pyagent.run import RESULT, asked
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.source import SUFFIXES, file_and_name, text_of
 from hookline.tasks import INTERRUPTED, off_signals, on_signals
 from hookline.terminal import err, print_result, warn, watcher

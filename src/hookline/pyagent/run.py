@@ -35,7 +35,7 @@ from hookline.options import RunOptions, ServeOptions, TryOptions
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import place_of, usable
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.terminal import (
     approver_of,
     err,

@@ -42,7 +42,7 @@ from hookline.pyagent.run import (
 from hookline.runners.child import missing_program
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, known_place, runs_in
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.terminal import Explained, ExplainedHook, Problem, problems_of
 
 NAME = AGENT

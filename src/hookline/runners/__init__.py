@@ -11,8 +11,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from hookline.engine.classes import dataclass, field, replace
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import dataclass, field, lazy_pattern, replace
 from hookline.errors import UsageError
 
 OUTPUT_CAP = 1024 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hookline.engine.secret_shapes import lazy_pattern
+from hookline.engine.stdlib import lazy_pattern
 from hookline.runners import Order
 
 ExitStatus = tuple[int | None, int | None]

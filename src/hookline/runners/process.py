@@ -18,7 +18,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from hookline.engine.classes import replace
+from hookline.engine.stdlib import replace
 from hookline.errors import UsageError
 from hookline.files import fill_standard_files
 from hookline.runners import CHUNK, Capabilities, Capture, Ending, Order, Output, tags

@@ -30,7 +30,7 @@ from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import Sender
 from hookline.options import flag, option
 from hookline.runners.local import LocalRunner
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.source import text_of
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.attempt import Attempt, Halt, outcome_of, recovered, remove_workspace

@@ -30,7 +30,7 @@ from hookline.options import RunOptions, TryOptions
 from hookline.runners import Runner
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import Place, place_of, usable
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.agents.builtin import BuiltinSession
 from hookline.symphony.agents.codex import CodexSession

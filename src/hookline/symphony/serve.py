@@ -23,7 +23,7 @@ from hookline.journal.masking import Mask
 from hookline.kube.lease import Lease, LeaseHeld
 from hookline.options import AGENT, KUBERNETES, WORKFLOW, ServeOptions, Target, refuse_given
 from hookline.runners.local import LocalRunner
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.symphony.agents import CodingAgent
 from hookline.symphony.attempt import IssueWorker
 from hookline.symphony.read import WatchedWorkflow, Workflow, workflow_file

@@ -13,7 +13,7 @@ from hookline.kube.objects import Object, items, within
 from hookline.options import KUBERNETES, ExplainOptions
 from hookline.runners import Capabilities, Order
 from hookline.runners.places import PLACES, known_place
-from hookline.secret_names import secret_words
+from hookline.secrets import secret_words
 from hookline.source import text_of
 from hookline.sympozium.environment import LONGEST_VARIABLE, script_at, too_long
 from hookline.sympozium.phases import Seen

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from hookline.engine.plain import cut, plain
 from hookline.errors import FileError
 from hookline.kube.objects import mapping
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.source import Document, load_all, text_of
 from hookline.sympozium.phases import Seen, exit_code, result_for_hooks
 from hookline.sympozium.policy import VARIABLES

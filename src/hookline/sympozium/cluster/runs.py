@@ -19,7 +19,7 @@ from hookline.journal.view import Tree, duration, moment
 from hookline.kube.client import Cluster, connected
 from hookline.kube.objects import AGENT_RUN, SECRET, ApiRefused, Conflict, Object, items, phase_of, within
 from hookline.options import Target
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.sympozium import phases
 from hookline.sympozium.cluster.ledger import Ledger
 from hookline.sympozium.cluster.objects import names

@@ -23,7 +23,7 @@ from hookline.kube.client import Cluster, connected
 from hookline.kube.jobs import MANAGED
 from hookline.kube.objects import AlreadyThere, Object, bare, child, mapping, owner_reference, within
 from hookline.options import KUBERNETES, Target
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium import environment
 from hookline.sympozium.check import doubts, unheeded

@@ -22,7 +22,7 @@ from hookline.runners.container import ContainerRunner, Pull
 from hookline.runners.local import LocalRunner
 from hookline.runners.places import check_bubblewrap, known_place, mount_of
 from hookline.runners.sandbox import SandboxRunner
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.source import text_of
 from hookline.sympozium.check import notes_before
 from hookline.sympozium.read import parse

@@ -32,7 +32,7 @@ from hookline.errors import HookBroke, HooklineError, UsageError
 from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.stream import Sender
-from hookline.secret_names import secrets_in
+from hookline.secrets import secrets_in
 from hookline.sympozium.policy import permitted
 from hookline.sympozium.run import folders
 from hookline.terminal import err

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hookline.engine.classes import dataclass, field, replace
+from hookline.engine.stdlib import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

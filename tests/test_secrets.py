@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from hookline.engine.secret_shapes import HIDDEN
 from hookline.guards.redact import masked
 from hookline.journal.masking import Mask
-from hookline.secret_names import PLAIN_WORDS, is_secret, is_secret_to_agent, secret_words, secrets_in
+from hookline.secrets import HIDDEN, PLAIN_WORDS, is_secret, is_secret_to_agent, secret_words, secrets_in
 
 SECRET = [
     "GITHUB_TOKEN",

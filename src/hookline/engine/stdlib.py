@@ -1,15 +1,16 @@
-"""`dataclass`, `field` and `replace` as in the standard library, for the modules that every start of hookline loads.
+"""Stand-ins for parts of the standard library, for the modules that every start of hookline loads.
 
-Loading the real ones, and the code they compile for each class, takes longer than all that `hookline answer` does. A
+Loading `dataclasses`, and the code it compiles for each class, takes longer than all that `hookline answer` does. A
 class made here works as a dataclass (`fields`, `replace`, `asdict`, a subclass, a signature): the standard library makes
 a twin of it when that is first needed, or when so many instances are made that its compiled `__init__` pays off.
 Classes with a base that has fields of its own are left to the real ones.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
@@ -157,3 +158,18 @@ class _OfTwin:
         import inspect
 
         return inspect.signature(self._twin())
+
+
+class _LazyPattern:
+    def __init__(self, text: str, flags: int) -> None:
+        self._pattern = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        # Found as a plain attribute from now on.
+        value = self.__dict__[name] = getattr(re.compile(*self._pattern), name)
+        return value
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern that is compiled when first used: most texts need few of them, and starting must be quick."""
+    return cast("re.Pattern[str]", _LazyPattern(text, flags))
