@@ -8,13 +8,11 @@ google-adk is loaded when `HooklinePlugin` is asked for or `callbacks` called; a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hookline.engine.lifecycle import Approver
 from hookline.engine.point import Scope
-from hookline.engine.record import Journal, Record
 from hookline.errors import needs
 
 if TYPE_CHECKING:
@@ -53,25 +51,20 @@ class Callbacks(dict[str, Callable[..., Any]]):
     """The hooks as callbacks of one or more agents, by the names that `LlmAgent(...)` takes them under.
 
     ADK has no such callbacks for runs and sessions. A hook that stands there is refused, or only told of with
-    `only_what_fits`; the plugin has them all. `await close()` ends what is still open, and the processes of command hooks.
+    `only_what_fits`; the plugin has them all. `settings` are the plugin's own: journal, watch, approver, kinds, workspace.
+    `await close()` ends what is still open, and the processes of command hooks.
     """
 
     def __init__(
         self,
         hooks: HookSource | Iterable[HookSource] = (),
         *,
-        journal: Journal | None = None,
-        watch: Iterable[Callable[[Record], None]] = (),
-        approver: Approver | None = None,
-        kinds: Mapping[str, str] | None = None,
-        workspace: str | Path | None = None,
         only_what_fits: bool = False,
+        **settings: Any,
     ) -> None:
         with needs("callbacks", "adk"):
             from hookline.adapters.google_adk.plugin import HooklinePlugin, check_reach
-        plugin = HooklinePlugin(
-            hooks, journal=journal, watch=watch, approver=approver, kinds=kinds, workspace=workspace
-        )
+        plugin = HooklinePlugin(hooks, **settings)
         check_reach(
             plugin.hooks,
             {Scope.RUN, Scope.SESSION, Scope.WORKSPACE},
