@@ -20,12 +20,11 @@ from hookline.engine.stdlib import lazy_pattern
 
 _KINDS_OF_KEY = ("access", "account", "api", "auth", "encryption", "master", "private", "service", "signing")
 # Each alternative begins with a plain letter: patterns are searched much faster so.
-KEYS = "|".join(rf"{kind}[_ .-]?key" for kind in _KINDS_OF_KEY)
-"""The keys that make a name secret: the text of a pattern for lower case, and a part of `WORDS`."""
+_KEYS = "|".join(rf"{kind}[_ .-]?key" for kind in _KINDS_OF_KEY)
 WORDS = (
     # Not a tokenizer, not a secretary, not the path of a file with passwords.
     r"token(?!i[sz])|secret(?!ar)|passw|passphrase|pgpass(?!file)|credential|authorization|cookie"
-    rf"|{KEYS}"
+    rf"|{_KEYS}"
 )
 """The words that make a name secret: the text of a pattern for lower case."""
 
@@ -33,6 +32,9 @@ PLAIN_WORDS = ("token", "secret", "pass", "credential", "authorization", "cookie
 """At least one of these is in every text that `WORDS` fits: a plain search is much faster than a pattern."""
 
 _WORDS = lazy_pattern(WORDS)
+# A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
+_SOME_TOKEN = lazy_pattern(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
+_SOME_KEY = lazy_pattern(_KEYS)
 _ABOUT = lazy_pattern(
     r"(?:token|secret|passw(?:or)?d|credential|cookie|key)s?"
     r"(?:names?|(?:key)?refs?|types?|ur[li]s?|endpoints?|counts?|limits?|usage|budgets?|polic(?:y|ies))$"
@@ -72,6 +74,21 @@ def is_secret(name: str) -> bool:
 def is_secret_to_agent(name: str) -> bool:
     """True if a field of this name holds a secret, and does not merely say where one is kept (`token_file`)."""
     return is_secret(name) and _POINTERS.search(name.strip().lower()) is None
+
+
+def may_hold_name(text: str) -> bool:
+    """True if a secret name may stand in a JSON text; False is certain."""
+    low = text.lower()
+    # Plain words first, for they are found much faster than patterns.
+    if "secret" in low or "credential" in low or "cookie" in low:
+        return True
+    if "pass" in low and ("passw" in low or "passphrase" in low or "pgpass" in low):
+        return True
+    if "bearer" in low or ("auth" in low and ("authorization" in low or '"auth"' in low)):
+        return True
+    if "token" in low and _SOME_TOKEN.search(low) is not None:
+        return True
+    return "key" in low and _SOME_KEY.search(low) is not None
 
 
 def _either(words: Iterable[str]) -> str:

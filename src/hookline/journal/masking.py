@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.stdlib import lazy_pattern
 from hookline.secrets import (
     HIDDEN,
-    KEYS,
     PLAIN_WORDS,
     WORDS,
     is_secret,
+    may_hold_name,
     may_hold_shape,
     secret_words,
     shape_hints,
@@ -46,19 +46,7 @@ class Mask:
         for hint in self._hints:
             if hint in text:
                 return True
-        low = text.lower()
-        # Plain words first, for they are found much faster than patterns.
-        if "secret" in low or "credential" in low or "cookie" in low:
-            return True
-        if "pass" in low and ("passw" in low or "passphrase" in low or "pgpass" in low):
-            return True
-        if "bearer" in low or ("auth" in low and ("authorization" in low or '"auth"' in low)):
-            return True
-        if "token" in low and _SOME_TOKEN.search(low) is not None:
-            return True
-        if "key" in low and _SOME_KEY.search(low) is not None:
-            return True
-        return _shapes.may_be_in(text)
+        return may_hold_name(text) or _shapes.may_be_in(text)
 
     def json(self, value: Any, cap: int | None = None) -> str:
         """A value as masked JSON text; above `cap` bytes its head, in a JSON object that says so."""
@@ -226,9 +214,6 @@ class _SecretName(NamedTuple):
     plural: bool
 
 
-# A number behind a JSON key that ends in tokens, or in tokens_used, is a count.
-_SOME_TOKEN = lazy_pattern(r'token(?!s?(?:_[a-z]{1,20}){0,2}":(?:[\d-]|null))')
-_SOME_KEY = lazy_pattern(KEYS)
 _MENTIONED = lazy_pattern(rf"{WORDS}|bearer")
 _PLAIN = (*PLAIN_WORDS, "bearer")
 
