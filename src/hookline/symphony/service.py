@@ -1,4 +1,5 @@
-"""The service: reports events to the scheduler and takes the actions that come back. Decided here is only when to poll.
+"""The service: reports events to the scheduler and takes the actions that come back. Decided here is only when to poll
+the tracker, and when to retry a poll that failed.
 
 One event loop, one state. Attempts, removals and requests to the tracker are tasks of their own, so that a hook that
 hangs holds up its own issue only.
@@ -156,6 +157,7 @@ class Service:
         self._tell(partial(scheduler.swept, issues=left))
 
     async def _polls(self) -> None:
+        """Poll the tracker again and again; after a failure, not before the tracker wants to be asked again."""
         await self.sweep()
         while True:
             self._look_now.clear()

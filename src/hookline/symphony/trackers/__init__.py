@@ -1,10 +1,10 @@
 """The protocol of trackers, where issues come from, and an issue as a value. Two reads, nothing else.
 
 Also what they share: a text or a secret of their settings, as it stands in the file or in a variable; and the HTTP
-client of those behind an API, with one request, lists over several pages, and when to retry.
+client of those behind an API, with one request, lists over several pages, and how long a server wants to be left alone.
 
-A request that failed is not retried here: `symphony/service.py` polls again, at the earliest after
-`TrackerError.retry_after`, and `symphony/scheduler.py` asks again for an issue that waits for its next attempt.
+The retry is in `symphony/service.py`: after a failed request it polls again, at the earliest after
+`TrackerError.retry_after`. An issue that waits for its next attempt is asked for again by `symphony/scheduler.py`.
 """
 
 from __future__ import annotations
