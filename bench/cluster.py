@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -142,10 +143,10 @@ class ByHand:
     def __init__(self, cluster: Any, namespace: str, image: str) -> None:
         from hookline.kube.objects import JOB
         from hookline.kube.pod_state import is_over
-        from hookline.sympozium.cluster.objects import OperatorSettings
+        from hookline.options import OperatorOptions
 
         self.cluster, self.namespace, self.image = cluster, namespace, image
-        self.settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True)
+        self.settings = OperatorOptions(image=image, agent_command=shlex.join(AGENT), prepare_as_root=True)
         self.jobs = Waiting(cluster, JOB, namespace, is_over)
 
     async def run(self, name: str) -> None:
@@ -252,12 +253,12 @@ async def operate(kubeconfig: str, image: str, namespace: str) -> None:
     """Be the operator until standard input ends."""
     from hookline.kube.client import Cluster
     from hookline.kube.operator import serve
+    from hookline.options import OperatorOptions
     from hookline.sympozium.cluster.controller import AgentRunController
-    from hookline.sympozium.cluster.objects import OperatorSettings
 
     logging.disable(logging.CRITICAL)
-    settings = OperatorSettings(
-        image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=10_000
+    settings = OperatorOptions(
+        image=image, agent_command=shlex.join(AGENT), prepare_as_root=True, max_run_history=10_000
     )
     async with Cluster(kubeconfig) as cluster:
         controller = AgentRunController(cluster, settings, (namespace,))

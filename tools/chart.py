@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hookline.cli.operator import yaml_of
-from hookline.kube.operator import GRANTABLE_NAME, NAME, OPTIONS, Installation, all_objects, arguments, crds
+from hookline.kube.operator import GRANTABLE_NAME, NAME, OPTIONS, all_objects, arguments, crds
+from hookline.options import Installation
 
 CHART = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "hookline"
 HEAD = "# Made by tools/chart.py; do not edit it.\n"
@@ -28,8 +29,8 @@ MARKED = Installation(
     namespace="namespace-mark",
     replicas=77777,
     kagent=True,
-    grantable=({"grantable": "mark"},),
 )
+GRANTABLE = ({"grantable": "mark"},)
 VALUES = {"watch": "watched", "plain_registry": "plainRegistries"}
 EXPRESSIONS = {
     "image: image-mark": f"image: {IMAGE}",
@@ -48,7 +49,7 @@ def parts() -> Mapping[str, str]:
 
 
 def _operator() -> str:
-    (deployment,) = (each for each in all_objects(MARKED) if each["kind"] == "Deployment")
+    (deployment,) = (each for each in all_objects(MARKED, GRANTABLE) if each["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] = ["arguments-mark"]
     text = _template([deployment])
     line = re.search(r"^ *- arguments-mark\n", text, re.MULTILINE)
@@ -77,7 +78,11 @@ def _arguments() -> Iterable[str]:
 def _rights() -> str:
     """The account and its roles, in all namespaces or in each of those that are watched."""
     narrow = dataclasses.replace(MARKED, watch=("watched-mark",))
-    beside = [each for each in all_objects(MARKED) if each["metadata"].get("namespace") == MARKED.namespace]
+    beside = [
+        each
+        for each in all_objects(MARKED, GRANTABLE)
+        if each["metadata"].get("namespace") == MARKED.namespace
+    ]
     return (
         _template([each for each in beside if each["kind"] != "Deployment"])
         + "{{- if .Values.watched }}\n{{- range .Values.watched }}\n"
@@ -91,7 +96,7 @@ def _rights() -> str:
 def _roles(settings: Installation, namespace: str | None) -> str:
     found = [
         each
-        for each in all_objects(settings)
+        for each in all_objects(settings, GRANTABLE)
         if each["kind"].endswith(("Role", "RoleBinding")) and each["metadata"].get("namespace") == namespace
     ]
     always = [each for each in found if each["metadata"]["name"] in (NAME, GRANTABLE_NAME)]

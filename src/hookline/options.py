@@ -239,6 +239,38 @@ class ServeOptions:
     quiet: bool = flag("print only warnings", short="-q")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class OperatorOptions:
+    """The operator's settings, however it is started. Where no image for agents is given, they run in its own."""
+
+    image: str = option("hookline's own image, built from deploy/Containerfile (required)")
+    agent_image: str = option("the image agents run in [default: hookline's own]")
+    shared_account: bool = flag("bind lifecycle.rbac to the account sympozium-agent instead of one per run")
+    """As the seed writes it: the account of a namespace, instead of one of the run's own."""
+    max_run_history: int = option("how many finished runs of an agent to keep", 50, least=0)
+    agent_command: str = option("the command that agents run [default: the built-in agent]")
+    workspace_size: str = option("size of the volume that a run's hooks share", "1Gi")
+    storage_class: str = option("storage class of that volume [default: the cluster's]")
+    prepare_as_root: bool = flag(
+        "create a volume's folders as root, for volumes that ignore fsGroup (host paths, some NFS)"
+    )
+    """Our first container makes them as root, without any capability; hooks and agent do not run as root."""
+    kagent: bool = flag("reconcile kagent Agents too: those that have hooks, or those selected")
+    kagent_selector: str = option("LABEL=VALUE: reconcile only the Agents with this label")
+    plain_registry: tuple[str, ...] = option("HOST:PORT that hook images may be fetched from without TLS", ())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Installation(OperatorOptions):
+    """An operator as it is installed in a cluster. It has rights in the namespaces that it watches; none given are all."""
+
+    namespace: str = option("the namespace of the operator itself", "hookline-system")
+    watch: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", ())
+    replicas: int = option("number of replicas, of which one is the leader", 2, least=1)
+    without_crds: bool = flag("leave out the CustomResourceDefinitions")
+    json: bool = flag("print one List as JSON")
+
+
 def refuse_foreign(options: Any, system: str) -> None:
     """Refuse each option that was given and means nothing for a file of this system."""
     useless: dict[str, list[str]] = {}
@@ -279,6 +311,16 @@ def target_of_runs(options: ClusterOptions) -> Target | None:
 def option_name(field_name: str, metadata: Any) -> str:
     """The option as it is written on the command line."""
     return metadata.get("name") or f"--{field_name.replace('_', '-')}"
+
+
+def words_of(command: str, option: str) -> list[str]:
+    """The words of a command that an option has, split as a shell would."""
+    import shlex
+
+    try:
+        return shlex.split(command)
+    except ValueError as exc:
+        raise UsageError(f"{option} {command!r} cannot be split into words: {str(exc).lower()}") from None
 
 
 def _variables(file: Path) -> dict[str, str]:

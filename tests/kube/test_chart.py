@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.operator import Installation, all_objects, crds
+from hookline.kube.operator import GRANTABLE, all_objects, crds
+from hookline.options import Installation
 from tools.chart import CHART, stale, write
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ CASES = {
         ),
         {"kagent": True, "kagentSelector": "team=blue", "plainRegistries": ["10.0.0.1:5000"]},
     ),
-    "with more to grant": (dataclasses.replace(PLAIN, grantable=(RULE,)), {"grantable": [RULE]}),
+    "with more to grant": (PLAIN, {"grantable": [RULE]}),
     "with a long history": (
         dataclasses.replace(PLAIN, max_run_history=5_000_000),
         {"maxRunHistory": 5_000_000},
@@ -94,7 +95,8 @@ def test_the_chart_renders_to_the_objects_of_the_manifest(helm, tmp_path, settin
     done = rendered(helm, tmp_path, {"image": settings.image, **values}, settings.namespace, "--include-crds")
     assert done.returncode == 0, done.stderr
     # The namespace is made by helm itself, with --create-namespace.
-    wanted = [each for each in all_objects(settings) if each["kind"] != "Namespace"]
+    grantable = values.get("grantable", GRANTABLE)
+    wanted = [each for each in all_objects(settings, grantable) if each["kind"] != "Namespace"]
     made = [each for each in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if each]
     assert by_name(made) == by_name([*crds(), *wanted])
 
@@ -112,7 +114,7 @@ def test_the_chart_has_the_defaults_of_the_program():
         "workspaceSize": PLAIN.workspace_size,
         "storageClass": PLAIN.storage_class,
         "prepareAsRoot": PLAIN.prepare_as_root,
-        "grantable": list(PLAIN.grantable),
+        "grantable": list(GRANTABLE),
         "kagent": PLAIN.kagent,
         "kagentSelector": PLAIN.kagent_selector,
         "plainRegistries": list(PLAIN.plain_registry),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hookline.kube.operator import Installation, all_objects, crds
+from hookline.kube.operator import all_objects, crds
+from hookline.options import Installation
 from tests.kube.kubectl import Kubectl
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]

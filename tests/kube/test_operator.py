@@ -22,11 +22,11 @@ from hookline.kube.operator import (
     KAGENT_RULES,
     RULES,
     USER,
-    Installation,
     all_objects,
     arguments,
     crds,
 )
+from hookline.options import Installation
 from tests import forks
 from tests.kube.kubectl import Kubectl, missing
 from tests.sympozium.cluster.manifests import HOOK, run
@@ -212,19 +212,31 @@ def test_the_operators_command_line_is_one_that_it_understands():
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"image": ""}, "the image is ''; give one such as"),
+        ({"image": ""}, "--image is missing; give hookline's own image"),
         ({"image": "a b"}, "the image is 'a b'"),
         ({"agent_image": "a\nb"}, "the agent image is 'a\\nb'"),
         ({"namespace": "Ops"}, "'Ops' is not a name of a namespace"),
         ({"watch": ("a", "b.c")}, "'b.c' is not a name of a namespace"),
-        ({"replicas": 0}, "replicas is 0; at least one has to work"),
         ({"workspace_size": "big"}, "the size of a workspace is 'big'; write it like 1Gi"),
-        ({"max_run_history": -1}, "the history is -1 runs"),
+        ({"agent_command": "run 'it"}, "cannot be split into words: no closing quotation"),
     ],
 )
 def test_settings_that_cannot_be_are_told(changed, told):
     with pytest.raises(UsageError, match=r"\w") as caught:
-        dataclasses.replace(PLAIN, **changed)
+        all_objects(dataclasses.replace(PLAIN, **changed))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--replicas", "0"), "--replicas is 0; it must be 1 or more"),
+        (("--max-run-history", "-1"), "--max-run-history is -1; it must be 0 or more"),
+    ],
+)
+def test_numbers_that_cannot_be_are_told(words, told):
+    with pytest.raises(UsageError, match=r"\w") as caught:
+        parse(Installation, ["--image", "i", *words], "operator manifest", "")
     assert told in str(caught.value)
 
 

@@ -16,14 +16,14 @@ import contextlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from hookline.errors import JournalError, UsageError
 from hookline.kube import objects
 from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
-from hookline.options import option_name
+from hookline.options import Installation, OperatorOptions, option_name, words_of
 from hookline.source import read, without_lines
 from hookline.tasks import run_interruptible
 
@@ -36,7 +36,6 @@ logger = logging.getLogger("hookline.kube")
 
 NAME = "hookline-operator"
 GRANTABLE_NAME = "hookline-grantable"
-NAMESPACE_NAME = "hookline-system"
 PORT = 8080
 USER = 65532
 """The user id of the operator's process, which owns no file of the image."""
@@ -101,51 +100,26 @@ _CRDS = {"sympozium": "sympozium/cluster/crds.yaml", "kagent": "kagent/crds.yaml
 """The file with the definitions of each system's kinds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """The options of `hookline operator manifest`, and the rights that hooks can be granted.
-
-    `watch` are the namespaces that the operator works in and has rights in; none given are all.
-    """
-
-    namespace: str = NAMESPACE_NAME
-    replicas: int = 2
-    grantable: tuple[Object, ...] = GRANTABLE
-    image: str
-    agent_image: str = ""
-    watch: tuple[str, ...] = ()
-    shared_account: bool = False
-    agent_command: str = ""
-    storage_class: str = ""
-    prepare_as_root: bool = False
-    kagent: bool = False
-    kagent_selector: str = ""
-    plain_registry: tuple[str, ...] = ()
-    workspace_size: str = "1Gi"
-    max_run_history: int = 50
-
-    def __post_init__(self) -> None:
-        for what, image in {"image": self.image, "agent image": self.agent_image}.items():
-            if any(map(str.isspace, image)) or (what == "image" and not image):
-                raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
-        for name in (self.namespace, *self.watch):
-            if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
-                raise UsageError(f"{name!r} is not a name of a namespace; such as hookline-system")
-        if self.replicas < 1:
-            raise UsageError(f"replicas is {self.replicas}; at least one has to work")
-        if not _SIZE.fullmatch(self.workspace_size):
-            raise UsageError(f"the size of a workspace is {self.workspace_size!r}; write it like 1Gi")
-        if self.max_run_history < 0:
-            raise UsageError(f"the history is {self.max_run_history} runs; give 0, which keeps none, or more")
-
-
-_OF_THE_DEPLOYMENT = ("namespace", "replicas", "grantable")
 OPTIONS: Mapping[str, str] = {
-    each.name: "--namespace" if each.name == "watch" else option_name(each.name, {})
-    for each in fields(Installation)
-    if each.name not in _OF_THE_DEPLOYMENT
+    **{each.name: option_name(each.name, {}) for each in fields(OperatorOptions)},
+    "watch": "--namespace",
 }
 """The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
+
+
+def check(options: OperatorOptions) -> None:
+    """Raise UsageError for a setting that no operator can work with."""
+    if not options.image:
+        raise UsageError(
+            "--image is missing; give hookline's own image, built from deploy/Containerfile,"
+            " such as registry.example/hookline:1.0"
+        )
+    for what, image in {"image": options.image, "agent image": options.agent_image}.items():
+        if any(map(str.isspace, image)):
+            raise UsageError(f"the {what} is {image!r}; give one such as registry.example/hookline:1.0")
+    if not _SIZE.fullmatch(options.workspace_size):
+        raise UsageError(f"the size of a workspace is {options.workspace_size!r}; write it like 1Gi")
+    words_of(options.agent_command, "--agent-command")
 
 
 def crds(system: str = "sympozium") -> list[Object]:
@@ -153,13 +127,17 @@ def crds(system: str = "sympozium") -> list[Object]:
     return without_lines(read(Path(__file__).parents[1] / _CRDS[system]).value["items"])
 
 
-def all_objects(settings: Installation) -> list[Object]:
+def all_objects(settings: Installation, grantable: Sequence[Object] = GRANTABLE) -> list[Object]:
     """All objects in the order in which they can be applied, after those of `crds`."""
+    check(settings)
+    for name in (settings.namespace, *settings.watch):
+        if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
+            raise UsageError(f"{name!r} is not a name of a namespace; such as hookline-system")
     return [
         _namespace(settings),
         _named(objects.ACCOUNT, NAME, settings.namespace),
         *_granted(settings, NAME, RULES),
-        *_granted(settings, GRANTABLE_NAME, settings.grantable),
+        *_granted(settings, GRANTABLE_NAME, grantable),
         *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES) if settings.kagent else []),
         *_role(settings, f"{NAME}-leading", LEADING, settings.namespace),
         _deployment(settings),

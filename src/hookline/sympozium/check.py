@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hookline.errors import FileError
 from hookline.kube.objects import Object, items, within
-from hookline.options import KUBERNETES, ExplainOptions
+from hookline.options import KUBERNETES, ExplainOptions, OperatorOptions
 from hookline.runners import Capabilities, Order
 from hookline.runners.places import PLACES, known_place
 from hookline.secrets import secret_words
@@ -148,9 +148,9 @@ def _explain_there(file: str, spec: RunSpec) -> Explained:
 
 def _objects(spec: RunSpec) -> list[Object]:
     """The objects as the operator would make them; only it knows its image, and only the cluster the run's uid."""
-    from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
+    from hookline.sympozium.cluster.objects import RunObjects
 
-    objects = RunObjects(spec, "", OperatorSettings(image=_UNKNOWN))
+    objects = RunObjects(spec, "", OperatorOptions(image=_UNKNOWN))
     gate = () if spec.hooks.gate is None else (spec.hooks.gate,)
     rest = tuple(index for index in spec.hooks.post_order if index not in gate)
     after = [positions for positions in (gate, rest) if positions]

@@ -5,12 +5,13 @@ Its lease is in the namespace that it works in, so that no other operator of the
 
 import asyncio
 import logging
+import shlex
 import sys
 
 from hookline.kube.client import Cluster
 from hookline.kube.operator import serve
+from hookline.options import OperatorOptions
 from hookline.sympozium.cluster.controller import AgentRunController
-from hookline.sympozium.cluster.objects import OperatorSettings
 
 # One that was asked to skip does what the built-in agent does; others tell that they run, and do as they are told.
 AGENT = (
@@ -22,7 +23,9 @@ AGENT = (
 
 
 async def operate(kubeconfig: str, image: str, namespace: str, seconds: int) -> None:
-    settings = OperatorSettings(image=image, agent_command=AGENT, prepare_as_root=True, max_run_history=1000)
+    settings = OperatorOptions(
+        image=image, agent_command=shlex.join(AGENT), prepare_as_root=True, max_run_history=1000
+    )
     async with Cluster(kubeconfig) as cluster:
         await serve(
             cluster,

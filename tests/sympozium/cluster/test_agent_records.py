@@ -30,7 +30,7 @@ from tests.sympozium.cluster.test_controller import Watchable
 from tests.sympozium.cluster.test_records import Broken, ended, until, watched
 from tests.sympozium.cluster.world import SETTINGS, Scene, agent_run, answered, hook
 
-BUILT_IN = replace(SETTINGS, agent_command=())
+BUILT_IN = replace(SETTINGS, agent_command="")
 MODEL = {"provider": "scripted", "model": "/workspace/script.json"}
 
 

@@ -570,10 +570,10 @@ async def test_what_cannot_be_run_as_it_is_written_fails_at_once_and_says_what_i
 
 
 async def test_the_built_in_agent_is_not_started_without_a_model() -> None:
-    done = await Scene(run=agent_run(), settings=replace(SETTINGS, agent_command=())).to_the_end()
+    done = await Scene(run=agent_run(), settings=replace(SETTINGS, agent_command="")).to_the_end()
     assert done.status["error"].startswith("the built-in agent has no model")
     named = agent_run(model={"provider": "openai", "model": "gpt-4o"})
-    done = await Scene(run=named, settings=replace(SETTINGS, agent_command=())).to_the_end()
+    done = await Scene(run=named, settings=replace(SETTINGS, agent_command="")).to_the_end()
     assert done.status["phase"] == "Succeeded"
 
 

@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, SANDBOX, ClusterError, Kind
+from hookline.options import OperatorOptions
 from hookline.sympozium.cluster.apply import Applier
-from hookline.sympozium.cluster.objects import OperatorSettings
 from hookline.sympozium.cluster.observation import FINALIZER, Record, World
 from hookline.sympozium.cluster.plan import Plan
 from hookline.sympozium.run.agent import BEGIN, END
 from hookline.sympozium.types import GROUP
 from tests.kube.memory_cluster import Crash, Node, Object, Play, PretendCluster, copied
 
-SETTINGS = OperatorSettings(image="hookline:test", agent_command=("agent",))
+SETTINGS = OperatorOptions(image="hookline:test", agent_command="agent")
 NAMESPACE = "team"
 ENDS = ("Succeeded", "Failed", "Skipped")
 _MOST_TURNS = 3000
@@ -47,7 +47,7 @@ class Scene:
 
     run: Object
     plays: dict[str, Play] = field(default_factory=dict)
-    settings: OperatorSettings = SETTINGS
+    settings: OperatorOptions = SETTINGS
     instance: Object | None = None
     policy: Object | None = None
     cluster: PretendCluster = field(default_factory=PretendCluster)

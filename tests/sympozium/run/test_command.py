@@ -134,6 +134,7 @@ WRONG = {
     "no task": ({"task": None}, {}, "task"),
     "another place": ({}, {"on": "moon"}, "--on is 'moon'; known: local, sandbox, container"),
     "a persona where there is no pack": ({}, {"persona": "x"}, "no persona 'x'"),
+    "a command with half a quotation": ({}, {"agent_command": "echo 'hi"}, "--agent-command \"echo 'hi\" cannot be split into words"),
     "a mount that is not there": ({}, {"mounts": ["/no/such"]}, "/no/such"),
     "a secrets file that is not there": ({}, {"secrets": "nowhere"}, "no such file"),
     "another kind": ("apiVersion: sympozium.ai/v1alpha1\nkind: AgentRum\nmetadata: {name: a}\nspec: {}\n", {}, "AgentRun"),

@@ -27,9 +27,10 @@ from hookline.kube.objects import (
     SANDBOX,
     Object,
 )
+from hookline.options import OperatorOptions
 from hookline.sympozium.cluster.apply import Applier
 from hookline.sympozium.cluster.ledger import JournalWriter
-from hookline.sympozium.cluster.objects import RUN_LABEL, OperatorSettings
+from hookline.sympozium.cluster.objects import RUN_LABEL
 from hookline.sympozium.cluster.observation import (
     Record,
     World,
@@ -66,7 +67,7 @@ class AgentRunController(Controller):
     def __init__(
         self,
         cluster: Cluster,
-        settings: OperatorSettings,
+        settings: OperatorOptions,
         namespaces: Sequence[str] = (),
         journal: Journal | None = None,
     ) -> None:

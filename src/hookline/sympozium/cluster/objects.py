@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hookline.kube import objects
 from hookline.kube.jobs import MANAGED, START_SECONDS, claim_spec
 from hookline.kube.objects import Kind, Object, child, container, owner_reference, resources, with_head
+from hookline.options import OperatorOptions, words_of
 from hookline.sympozium import environment
 from hookline.sympozium.environment import LONGEST_VARIABLE, Environment
 from hookline.sympozium.phases import Seen
@@ -50,23 +50,6 @@ _TOKEN_VOLUME: Object = {
         ]
     },
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorSettings:
-    """The settings of the operator. `image` is hookline's own, and the agent's where no other is given."""
-
-    image: str
-    agent_image: str = ""
-    agent_command: tuple[str, ...] = ()
-    shared_account: bool = False
-    """Bind `lifecycle.rbac` to the namespace's account, as the seed writes it, instead of one of the run's own."""
-    workspace_size: str = "1Gi"
-    storage_class: str = ""
-    max_run_history: int = 50
-    prepare_as_root: bool = False
-    """For volumes that do not take the pod's group (host paths, some NFS): our first container makes the folders as
-    root, without any capability; hooks and agent do not run as root."""
 
 
 class Names(NamedTuple):
@@ -113,7 +96,7 @@ def value_object(name: str, value: Value) -> Object:
 class RunObjects:
     """Makes the objects of one run, as the operator's settings have them. They belong to the AgentRun with that uid."""
 
-    def __init__(self, run: RunSpec, uid: str, settings: OperatorSettings) -> None:
+    def __init__(self, run: RunSpec, uid: str, settings: OperatorOptions) -> None:
         self._run, self._settings = run, settings
         self._owner = owner_reference(objects.AGENT_RUN, run.name, uid)
         self._names = names(run.name)
@@ -206,7 +189,7 @@ class RunObjects:
             settings.agent_image or settings.image,
             _AGENT_RESOURCES,
             self._mounts(),
-            command=list(settings.agent_command) or builtin,
+            command=words_of(settings.agent_command, "--agent-command") or builtin,
             workingDir="/workspace",
             # A text that no variable can hold is in /ipc/input/task.json.
             env=[

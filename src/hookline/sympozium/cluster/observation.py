@@ -20,9 +20,10 @@ from hookline.journal.masking import Mask
 from hookline.kube import pod_state
 from hookline.kube.objects import Fields, bare, is_ending, phase_of, within
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason, Slot, Workload, WorkloadState
+from hookline.options import OperatorOptions
 from hookline.sympozium import phases
 from hookline.sympozium.cluster import objects
-from hookline.sympozium.cluster.objects import OperatorSettings, RunObjects
+from hookline.sympozium.cluster.objects import RunObjects
 from hookline.sympozium.phases import AgentSeen, Phase, Seen
 from hookline.sympozium.policy import POLICY_REF
 from hookline.sympozium.read import RunManifests, parse
@@ -81,7 +82,7 @@ class World:
 
     run: Fields
     now: datetime
-    settings: OperatorSettings
+    settings: OperatorOptions
     record: Record | None = None
     instance: Fields | None = None
     policy: Fields | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from hookline.hookfile.person import agent_above
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import owner
-from hookline.options import KUBERNETES, RunOptions, refuse_given, target_of
+from hookline.options import KUBERNETES, RunOptions, refuse_given, target_of, words_of
 from hookline.runners import Runner
 from hookline.runners.container import ContainerRunner, Pull
 from hookline.runners.local import LocalRunner
@@ -52,7 +51,7 @@ def run_agentrun(options: RunOptions) -> int:
         namespace=options.namespace,
         env=options.variables(),
         model=options.model,
-        agent_command=tuple(shlex.split(options.agent_command)),
+        agent_command=tuple(words_of(options.agent_command, "--agent-command")),
         agent_image=options.agent_image or None,
         secrets=str(options.secrets.absolute()) if options.secrets else "",
         network=options.network,
