@@ -92,7 +92,8 @@ class AdkCall(StepCall):
         if all(call.over.is_set() for call in agent.calls):
             agent.calls = []
         self.agent = agent
-        self.calls = agent.calls
+        self.calls, self._earlier = agent.calls, agent.calls.copy()
+        self.calls.append(self)
         self.args = args
         self.tool_context = tool_context
         self.outer = BODY.get()
@@ -186,13 +187,12 @@ class AdkCall(StepCall):
 
     async def _start_in_turn(self) -> Outcome:
         """Run its start hooks after those of the calls before it; return when those of every call have run."""
-        self.calls.append(self)
         task = asyncio.current_task()
         if task is not None:
             task.add_done_callback(self.settle)
         # The tasks of a step are made together: after one round of the loop, all of them are here.
         await asyncio.sleep(0)
-        await _all_started(self._earlier())
+        await _all_started(self._earlier)
         outcome = await self._enter()
         self.take(outcome)
         self.started.set()
@@ -200,10 +200,6 @@ class AdkCall(StepCall):
             self.settle()
         await _all_started(self.calls)
         return outcome
-
-    def _earlier(self) -> list[AdkCall]:
-        """The calls before it in its step."""
-        return self.calls[: self.calls.index(self)]
 
     async def _enter(self) -> Outcome:
         """Run its start hooks, or take up a call that was paused after them."""
@@ -257,7 +253,7 @@ class AdkCall(StepCall):
             if in_turn:
                 for each in self.calls:
                     await each.back.wait()
-                for each in self._earlier():
+                for each in self._earlier:
                     await each.over.wait()
             ending = await self.leave()
         except asyncio.CancelledError as exc:
