@@ -110,6 +110,8 @@ class Target:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CheckOptions(EnvOptions):
+    """The files to check, and what holds around them."""
+
     files: tuple[str, ...] = argument(FILE, (), required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", ())
     no_project_hooks: bool = flag(_NO_PROJECT)
@@ -120,6 +122,8 @@ class CheckOptions(EnvOptions):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ExplainOptions(EnvOptions):
+    """The file to explain, and where it would run."""
+
     file: str = argument(FILE, required=True)
     hooks: tuple[str, ...] = option("a file with more hooks", ())
     no_project_hooks: bool = flag(_NO_PROJECT)
@@ -131,6 +135,8 @@ class ExplainOptions(EnvOptions):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TryOptions:
+    """A made-up event, or those of a past run, and the file that is asked."""
+
     point: str = argument("a point such as tool.start; or `all`, with --from", required=True)
     file: str = argument(FILE, required=True)
     tool: str = option("the tool, for tool points")
@@ -146,6 +152,8 @@ class TryOptions:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunOptions(EnvOptions):
+    """One run of a file: of an agent, an issue or an AgentRun."""
+
     file: str = argument(f"{FILE}; a WORKFLOW.md; an AgentRun manifest")
     input: str = argument("the agent's input; - reads it from standard input")
     hooks: tuple[str, ...] = option("a file with more hooks, for every agent of the run", ())
@@ -200,6 +208,8 @@ class RunOptions(EnvOptions):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ServeOptions:
+    """A file to be served until it is stopped."""
+
     file: str = argument(f"WORKFLOW.md [default: the one in this folder]; or {FILE}")
     hooks: tuple[str, ...] = option("a file with more hooks, for every attempt or message", ())
     no_project_hooks: bool = flag(_NO_PROJECT)
