@@ -212,6 +212,8 @@ class Play:
     code: int = 0
     seconds: float | None = 1.0
     says: str = ""
+    leaves: str = ""
+    """What stands in its /dev/termination-log at its end."""
     reason: str = ""
     never: tuple[str, str] | None = None
     evicted: bool = False
@@ -351,7 +353,7 @@ class Node:
             # Nothing is told of its containers any more.
             pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}
         else:
-            self._end(status, play.code, play.reason)
+            self._end(status, play.code, play.reason, play.leaves)
             self.through.append(status["name"])
             last = status is listed[-1]
             pod["status"]["phase"] = (
@@ -382,9 +384,10 @@ class Node:
         self.cluster.touched(pod)
         return True
 
-    def _end(self, status: Object, code: int, reason: str = "") -> None:
+    def _end(self, status: Object, code: int, reason: str = "", message: str = "") -> None:
         began = status["state"].get("running", {}).get("startedAt", written(self.cluster.now))
         how = {"exitCode": code, "startedAt": began, "finishedAt": written(self.cluster.now)}
+        how |= {"message": message} if message else {}
         status["state"] = {"terminated": {**how, "reason": reason or ("Error" if code else "Completed")}}
 
     def _ended(self, pod: Object) -> bool:

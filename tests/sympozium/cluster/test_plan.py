@@ -9,8 +9,9 @@ import pytest
 
 from hookline.kube.objects import CLAIM, EVENT, JOB, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET
 from hookline.kube.pod_state import Workload
-from hookline.sympozium.cluster.objects import RunObjects
+from hookline.sympozium.cluster.objects import FOLLOWED, RunObjects
 from hookline.sympozium.cluster.observation import (
+    ANSWER_LOST,
     FINALIZER,
     MOST_KEPT,
     Record,
@@ -575,6 +576,50 @@ async def test_the_built_in_agent_is_not_started_without_a_model() -> None:
     named = agent_run(model={"provider": "openai", "model": "gpt-4o"})
     done = await Scene(run=named, settings=replace(SETTINGS, agent_command="")).to_the_end()
     assert done.status["phase"] == "Succeeded"
+
+
+MODEL = {"provider": "openai", "model": "gpt-4o"}
+KEPT = answered("yes").partition("\n")[2]
+LOGS = {
+    "a whole log": (answered("yes"), "", None),
+    "a log that the node lost, and the answer with the container's end": ("", KEPT, None),
+    "a log that the node lost": ("", "", ANSWER_LOST),
+    "a log that ends before the answer": ("at work\n", "", ANSWER_LOST),
+    "an answer too long to be kept with the end": ("", KEPT[20:], ANSWER_LOST),
+}
+
+
+@pytest.mark.parametrize(("says", "leaves", "error"), LOGS.values(), ids=LOGS)
+async def test_a_run_whose_answer_was_lost_with_the_log_is_no_success(
+    says: str, leaves: str, error: str | None
+) -> None:
+    after = [{"name": "gate", "image": "i", "gate": True}]
+    playing = Scene(
+        run=agent_run(model=MODEL, lifecycle={"postRun": after, "gateDefault": "allow"}),
+        settings=replace(SETTINGS, agent_command=""),
+        plays={"agent": Play(says=says, leaves=leaves)},
+    )
+    status = (await playing.to_the_end()).status
+    assert (status["phase"], status.get("error")) == ("Failed" if error else "Succeeded", error)
+    assert status.get("result", "") == ("" if error else "yes")
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_the_log_of_a_run_that_somebody_follows_is_kept_for_a_moment_after_its_end(
+    deleted: bool,
+) -> None:
+    playing = Scene(run=agent_run())
+    playing.run["metadata"]["labels"] = {FOLLOWED: "r"}
+    await playing.until(lambda: playing.status.get("phase") == "Succeeded")
+    ended = playing.cluster.now
+    await playing.look()
+    assert len(playing.cluster.all(POD)) == 1
+    if deleted:
+        playing.delete_run()
+    await playing.to_the_end()
+    waited = (playing.cluster.now - ended).total_seconds()
+    assert waited < 1 if deleted else 9 <= waited <= 11
+    assert playing.cluster.left() == []
 
 
 WAITS = {

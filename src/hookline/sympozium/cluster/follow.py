@@ -27,7 +27,7 @@ from hookline.kube.objects import AGENT_RUN, POD, ApiRefused, ClusterError, Obje
 from hookline.kube.pod_state import ContainerPhase, container_state
 from hookline.sympozium.cluster import records
 from hookline.sympozium.cluster.ledger import InnerRecords, Ledger, RunView
-from hookline.sympozium.cluster.objects import AGENT, RUN_LABEL, names
+from hookline.sympozium.cluster.objects import AGENT, FOLLOWED, RUN_LABEL, names
 from hookline.sympozium.cluster.observation import has_ended
 from hookline.sympozium.phases import Phase
 from hookline.sympozium.run.folders import RECORDS
@@ -35,8 +35,6 @@ from hookline.sympozium.view import print_end
 from hookline.tasks import INTERRUPTED, cancel_and_wait, on_signals
 from hookline.terminal import err, show, warn
 
-FOLLOWED = "hookline.dev/run"
-"""The label by which a run is followed: its own name."""
 SILENT = 20.0
 """Seconds after which a run without any status seems to have no operator."""
 LAST_LINES = 20.0

@@ -22,6 +22,8 @@ from hookline.sympozium.types import RUN_TIMEOUT, ContainerHook, RunSpec, Value
 SHARED_ACCOUNT = "sympozium-agent"
 """The account of a namespace's runs, which may do nothing."""
 RUN_LABEL = "sympozium.ai/agent-run"
+FOLLOWED = "hookline.dev/run"
+"""The label by which `hookline run` follows a run: its own name."""
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"

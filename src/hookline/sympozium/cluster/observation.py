@@ -39,6 +39,7 @@ FROZEN, STATE = "run.json", "state.json"
 """The parts of the Secret that keeps the record."""
 TAIL_LINES = 20
 DELETED = "the run was deleted"
+ANSWER_LOST = "the agent ended well, and its answer is lost: the cluster did not keep the end of its log"
 _TAIL_BYTES = 2048
 _AGENT_LINES = 500
 
@@ -306,13 +307,15 @@ class Observer:
             return before
         if seen.state is not ContainerPhase.ENDED:
             return AgentSeen(state=seen.state, started=seen.started)
-        # The built-in agent prints its records from the beginning on.
-        lines = _AGENT_LINES if self.world.settings.agent_command else None
-        text = ""
+        # The built-in agent prints its records from the beginning on, and always a result.
+        builtin = not self.world.settings.agent_command
+        text, lines = "", None if builtin else _AGENT_LINES
         if pod is not None and seen.reason is not EndReason.NOT_STARTED:
             text = self._log(pod, objects.AGENT, lines)
         code = seen.exit_code if seen.reason is EndReason.EXITED else None
-        found = ended(code, from_output(text), reason=seen.reason, detail=seen.detail, tail=_tail(text))
+        result = from_output(text) or (from_output(seen.tail) if builtin else None)
+        detail = ANSWER_LOST if builtin and code == 0 and result is None else seen.detail
+        found = ended(code, result, reason=seen.reason, detail=detail, tail=_tail(text))
         # The error is visible to all who may read AgentRuns; the secrets are not for all of them.
         found = replace(found, error=self.world.mask.text(found.error))
         kept = _kept(found.result)

@@ -19,7 +19,7 @@ from hookline.kube.pod_state import NODE_LOST, ContainerPhase, ContainerState, W
 from hookline.sympozium import phases
 from hookline.sympozium.check import unheeded, unrunnable
 from hookline.sympozium.cluster import observation
-from hookline.sympozium.cluster.objects import is_sandboxed, names
+from hookline.sympozium.cluster.objects import FOLLOWED, is_sandboxed, names
 from hookline.sympozium.cluster.observation import DELETED, Log, Observer, Record, World
 from hookline.sympozium.phases import Phase, Seen, Stage
 from hookline.sympozium.policy import left_to_agent
@@ -27,6 +27,8 @@ from hookline.sympozium.types import ContainerHook, RunSpec
 
 _NOT_THERE = 60.0
 """Seconds that a run waits for its agent, and for the policy of that, to be there."""
+_LOG_KEPT = 10.0
+"""Seconds that the log of an ended run is kept for `hookline run`: that sees the end no sooner than the operator does."""
 _TRIES = 3
 """Jobs for the same hooks, where each one before was ended from outside and none of them had begun."""
 _TOO_EARLY = "the gate's verdict stood there before there was an answer, so it holds for none; take it away and give it again"
@@ -143,6 +145,9 @@ def _put_away(world: World) -> Plan:
     workspace stay as long as the run does."""
     if not observation.is_held(world.run):
         return Plan()
+    until = _kept_until(world)
+    if until is not None and world.now < until:
+        return Plan(wake=until)
     own = names(world.head["name"])
     uids: Mapping[str, str] = world.record.uids if world.record else {}
     keep = within(world.run, "spec").get("cleanup") == "keep" and not world.deleted
@@ -157,6 +162,13 @@ def _put_away(world: World) -> Plan:
         Removal(objects.SECRET, own.record, uids.get(f"{objects.SECRET.kind}/{own.record}", "")),
     )
     return Plan(remove=remove, hold=False)
+
+
+def _kept_until(world: World) -> datetime | None:
+    """The time until which somebody may still read the log of a run that has ended; None if nobody follows it."""
+    ended = within(world.run, "status").get("completedAt")
+    followed = FOLLOWED in within(world.head, "labels") and not world.deleted
+    return parse_time(ended) + timedelta(seconds=_LOG_KEPT) if followed and ended else None
 
 
 class _Next(Observer):

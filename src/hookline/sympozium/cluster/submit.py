@@ -27,8 +27,8 @@ from hookline.secrets import secrets_in
 from hookline.source import load_all, without_lines
 from hookline.sympozium import environment
 from hookline.sympozium.check import doubts, unheeded
-from hookline.sympozium.cluster.follow import FOLLOWED, RunFollower
-from hookline.sympozium.cluster.objects import RUN_LABEL, value_object
+from hookline.sympozium.cluster.follow import RunFollower
+from hookline.sympozium.cluster.objects import FOLLOWED, RUN_LABEL, value_object
 from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
