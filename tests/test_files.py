@@ -1,6 +1,7 @@
 """Whole writes, locks, and folders that others write into: with real processes, links and permissions."""
 
 import errno
+import hmac
 import os
 import signal
 import stat
@@ -237,3 +238,49 @@ def test_what_is_no_folder_is_not_removed_and_told(tmp_path):
         assert told == str(tmp_path / name)
         assert exc.errno in (errno.ENOTDIR, errno.ELOOP)
     assert names(tmp_path) == ["file", "link"]
+
+
+def test_a_users_key_is_made_once_and_is_private(tmp_path):
+    folder = tmp_path / "state"
+    key = files.user_key(folder)
+    assert len(key) == 32
+    assert files.user_key(folder) == key
+    assert mode(folder / "key") == 0o600
+    assert mode(folder) == 0o700
+    assert files.user_key(tmp_path / "other") != key
+
+
+def test_processes_that_ask_at_once_get_the_same_key(tmp_path):
+    program = "import sys; from hookline.files import user_key; print(user_key(sys.argv[1]).hex())"
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "state")], stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert len({each.communicate()[0] for each in started}) == 1
+
+
+def test_a_key_that_was_cut_off_is_made_anew(tmp_path):
+    (tmp_path / "key").write_bytes(b"short")
+    (tmp_path / "key").chmod(0o600)
+    key = files.user_key(tmp_path)
+    assert len(key) == 32
+    assert files.user_key(tmp_path) == key
+
+
+@pytest.mark.parametrize("kind", ["readable", "link", "folder"])
+def test_a_key_that_others_may_know_is_no_key(tmp_path, kind):
+    place = tmp_path / "key"
+    if kind == "folder":
+        place.mkdir()
+    else:
+        target = tmp_path / "theirs" if kind == "link" else place
+        target.write_bytes(b"k" * 32)
+        target.chmod(0o644 if kind == "readable" else 0o600)
+        if kind == "link":
+            place.symlink_to(target)
+    assert refused(files.user_key, tmp_path) is not None
+
+
+def test_a_keyed_digest_is_hmac_sha256():
+    for key in (b"k", b"k" * 32, b"k" * 64):
+        assert files.keyed_digest(b"content", key) == hmac.new(key, b"content", "sha256").hexdigest()

@@ -14,6 +14,7 @@ import stat
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, TextIO, cast
 
 Path = str | os.PathLike[str]
@@ -25,6 +26,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMOVALS = 3
+_KEY = "key"
+_KEY_BYTES = 32
+_BLOCK = 64
 _CODE = frozenset({".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua"})
 
 
@@ -202,6 +206,44 @@ def open_file(path: Path, dir_fd: int | None = None) -> int:
     return os.open(path, _FILE, dir_fd=dir_fd)
 
 
+def read_own(path: Path) -> bytes:
+    """The content of a file that only this user can have written; PermissionError if others can, or can read it."""
+    fd = open_file(path)
+    with open(fd, "rb") as file:
+        _refuse_shared(fd, path)
+        return file.read()
+
+
+def _refuse_shared(fd: int, path: Path) -> None:
+    known = os.fstat(fd)
+    if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid() or known.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "is not the user's own", os.fspath(path))
+
+
+def user_key(folder: Path) -> bytes:
+    """The user's key in hookline's state folder, made at its first use; it never leaves this machine."""
+    place = os.path.join(folder, _KEY)
+    with suppress(FileNotFoundError):
+        if len(key := read_own(place)) == _KEY_BYTES:
+            return key
+    private_folder(folder)
+    with locked_file(place) as fd:
+        _refuse_shared(fd, place)
+        key = os.pread(fd, _KEY_BYTES, 0)
+        if len(key) != _KEY_BYTES:
+            key = os.urandom(_KEY_BYTES)
+            os.pwrite(fd, key, 0)
+            os.fsync(fd)
+        return key
+
+
+def keyed_digest(content: bytes, key: bytes) -> str:
+    """The HMAC-SHA256 of a content; the module `hmac` takes too long to load where this is used."""
+    padded = key.ljust(_BLOCK, b"\0")
+    inner = sha256(bytes(each ^ 0x36 for each in padded) + content).digest()
+    return sha256(bytes(each ^ 0x5C for each in padded) + inner).hexdigest()
+
+
 @contextmanager
 def _folder_of(name: str, top: Path) -> Generator[tuple[int, str]]:
     """The folder of a file below `top`, and the file's name in it.
@@ -313,3 +355,19 @@ def _closing(fd: int) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _own_sha256() -> Any:
+    """Python's own and not OpenSSL's, which takes a tenth of `hookline answer` to load.
+
+    The first name is from 3.12 on, the second before; one built without it has only `hashlib`.
+    """
+    for name in ("_sha2", "_sha256"):
+        try:
+            return import_module(name).sha256
+        except ImportError:
+            continue
+    return import_module("hashlib").sha256
+
+
+sha256 = _own_sha256()

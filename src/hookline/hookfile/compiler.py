@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -55,7 +54,7 @@ Json = dict[str, Any]
 def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json] | None:
     """The hooks of a file with this content, in order; None where no copy can be believed."""
     try:
-        head, _, body = _own(copy_place(file, environ)).partition(b"\n")
+        head, _, body = files.read_own(copy_place(file, environ)).partition(b"\n")
         if head.decode() != digest(body):
             return None
         copy = cast("Json", json.loads(body))
@@ -87,16 +86,6 @@ def copy_place(file: Path, environ: Mapping[str, str]) -> Path:
     """One for each hook file, whatever its content is by now."""
     name = digest(os.fsencode(file.resolve()))[:32]
     return default_path(environ).with_name("compiled") / f"{name}.json"
-
-
-def _own(place: Path) -> bytes:
-    """The content of a file that only this user can have written."""
-    opened = files.open_file(place)
-    with open(opened, "rb") as copy:
-        known = os.fstat(opened)
-        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid() or known.st_mode & 0o077:
-            raise PermissionError(f"{place} is not the user's own")
-        return copy.read()
 
 
 def _key(file: Path, content: bytes) -> str:

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -290,7 +289,7 @@ def digest_of(file: str | Path) -> str | None:
     """The digest of a file's content; None if there is no file."""
     if not os.path.isfile(file):
         return None
-    found = _sha256()
+    found = files.sha256()
     with can_be("read", file), open(file, "rb") as opened:
         while part := opened.read(_CHUNK):
             found.update(part)
@@ -298,20 +297,4 @@ def digest_of(file: str | Path) -> str | None:
 
 
 def digest(content: bytes) -> str:
-    return _sha256(content).hexdigest()
-
-
-def _own_sha256() -> Any:
-    """Python's own and not OpenSSL's, which takes a tenth of `hookline answer` to load.
-
-    The first name is from 3.12 on, the second before; one built without it has only `hashlib`.
-    """
-    for name in ("_sha2", "_sha256"):
-        try:
-            return import_module(name).sha256
-        except ImportError:
-            continue
-    return import_module("hashlib").sha256
-
-
-_sha256 = _own_sha256()
+    return files.sha256(content).hexdigest()
