@@ -58,8 +58,11 @@ class Console:
 
         return shutil.get_terminal_size().columns
 
-    def print(self, text: object = "", *, style: str = "", end: str = "\n") -> None:
-        shown = without_shapes(str(text).translate(_CONTROLS))
+    def print(self, text: object = "", *, style: str = "", end: str = "\n", whole: bool = False) -> None:
+        """`whole`: a person decides by the text, and nothing is hidden because of its looks."""
+        shown = str(text).translate(_CONTROLS)
+        if not whole:
+            shown = without_shapes(shown)
         told = self._styled(shown, style) + end
         if not self._stderr:
             output.write(told)
@@ -260,16 +263,18 @@ def approver_of(word: str, journal: Journal, mask: Mask, agent: str | None) -> A
     if word == "terminal":
         return partial(_ask_here, journal, mask)
     if word == "journal":
-        return partial(_ask_elsewhere, journal)
+        return partial(_ask_elsewhere, journal, mask)
     if word == "refuse":
         return None
     raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
 
 
-async def _ask_elsewhere(journal: Journal, question: Question) -> Verdict:
+async def _ask_elsewhere(journal: Journal, mask: Mask, question: Question) -> Verdict:
     """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
-    reasons = "; ".join(f"{reason.text} [{reason.hook}]" for reason in question.reasons)
-    warn(f"waiting for a person: {reasons or question.point}")
+    exact = mask.exact()
+    reasons = "; ".join(f"{exact.text(reason.text)} [{reason.hook}]" for reason in question.reasons)
+    err.print(f"waiting for a person: {reasons or question.point}", style="yellow", whole=True)
+    show_asked(question, mask, err)
     warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
     return await _answered(journal, question)
 
@@ -291,8 +296,8 @@ async def _ask_here(journal: Journal, mask: Mask, question: Question) -> Verdict
     tool = f" ({question.tool})" if question.tool else ""
     err.print(f"\n{question.point}{tool} needs your approval", style="bold yellow")
     for reason in question.reasons:
-        err.print(f"  {reason.hook}: {reason.text}")
-    err.print(f"  {mask.json(question.value)}")
+        err.print(f"  {reason.hook}: {mask.exact().text(reason.text)}", whole=True)
+    show_asked(question, mask, err)
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[Verdict] = loop.create_future()
     threading.Thread(target=_prompt, args=(loop, typed), daemon=True).start()
@@ -302,6 +307,15 @@ async def _ask_here(journal: Journal, mask: Mask, question: Question) -> Verdict
         return typed.result() if typed.done() else elsewhere.result()
     finally:
         elsewhere.cancel()
+
+
+def show_asked(question: Question, mask: Mask, console: Console, head: str = "  ") -> None:
+    """What a person is asked about: all of it but the secrets that are known, and how much these are."""
+    exact = mask.exact()
+    console.print(f"{head}{exact.json(question.value)}", whole=True)
+    hidden = question.hidden + exact.hidden
+    if hidden:
+        console.print(f"  {hidden} characters of known secrets are hidden (*)", style="yellow")
 
 
 def _prompt(loop: asyncio.AbstractEventLoop, typed: asyncio.Future[Verdict]) -> None:

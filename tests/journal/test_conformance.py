@@ -296,7 +296,11 @@ async def test_secrets_are_masked_by_name_and_by_value(make):
     )
     journal.note(decided(reasons=(Reason("guard", HookAction.CONTINUE, "the hunter2!"),)))
     await journal.write(ended(output={"cookie": "abc"}, error="hunter2!"))
-    await journal.ask(question(value={"password": "abc"}, reasons=(Reason("g", HookAction.ASK, "hunter2!"),)))
+    await journal.ask(
+        question(
+            value={"password": "abc", "x": "hunter2!"}, reasons=(Reason("g", HookAction.ASK, "hunter2!"),)
+        )
+    )
     journal.answer("q1", Verdict(VerdictKind.REJECT, "not hunter2!"))
 
     first, call, outcome, last = journal.records(RUN)
@@ -316,7 +320,12 @@ async def test_secrets_are_masked_by_name_and_by_value(make):
         "***",
     )
     asked = journal.question("q1")
-    assert (asked.value, asked.reasons[0].text, asked.verdict.text) == ({"password": "***"}, "***", "not ***")
+    assert (asked.value, asked.reasons[0].text, asked.verdict.text) == (
+        {"password": "abc", "x": "********"},
+        "********",
+        "not ***",
+    )
+    assert asked.hidden == len("hunter2!")
 
 
 async def test_a_secret_that_is_a_word_of_our_own_does_not_make_a_record_unreadable(make):
@@ -350,7 +359,7 @@ async def test_what_is_long_is_cut_and_says_so(make):
     assert call.given == "short"
     assert call.changed["head"].startswith('{"a":"xxx')
     assert call.error == "e" * 200 + " ... (cut, 500 bytes)"
-    assert journal.question("q1").value["bytes"] == 502
+    assert journal.question("q1").value == "y" * 500, "a person decides about the whole"
 
 
 async def test_payloads_can_be_left_out(make):
@@ -371,7 +380,7 @@ async def test_payloads_can_be_left_out(make):
 
 async def test_a_question_waits_for_its_answer(journal):
     asked = question()
-    await journal.ask(asked)
+    asked = asked._replace(digest=await journal.ask(asked))
     assert journal.question("q1") == asked
     assert journal.questions() == [asked]
     assert type(journal.questions()[0].point) is Point
@@ -379,7 +388,7 @@ async def test_a_question_waits_for_its_answer(journal):
     said = Verdict(VerdictKind.REWRITE, "better", {"command": "ls", "password": "as given"}, "ann")
     assert journal.answer("q1", said)
 
-    assert journal.question("q1").verdict == said
+    assert journal.question("q1").verdict == said._replace(digest=asked.digest)
     assert type(journal.question("q1").verdict.kind) is VerdictKind
     assert journal.questions() == []
     assert [one.id for one in journal.questions(pending=False)] == ["q1"]
@@ -404,6 +413,17 @@ async def test_an_earlier_answer_is_none_to_what_is_asked_again(journal):
     assert journal.answer("q1", Verdict(VerdictKind.REJECT))
 
 
+async def test_a_verdict_on_another_input_is_none(journal):
+    ls = await journal.ask(question(value={"command": "ls"}))
+    rm = await journal.ask(question(value={"command": "rm"}))
+    assert rm != ls
+    assert await journal.ask(question(value={"command": "rm"})) == rm
+    assert not journal.answer("q1", Verdict(VerdictKind.APPROVE, digest=ls))
+    assert journal.question("q1").verdict is None
+    assert journal.answer("q1", Verdict(VerdictKind.APPROVE, digest=rm))
+    assert journal.question("q1").verdict.digest == rm
+
+
 async def test_questions_are_listed_by_run_in_the_order_of_asking(journal):
     await journal.ask(question("late", asked=2.0))
     await journal.ask(question("early", asked=1.0))
@@ -416,13 +436,13 @@ async def test_questions_are_listed_by_run_in_the_order_of_asking(journal):
 
 async def test_a_rewritten_input_is_forgotten_when_the_run_ends(journal):
     await journal.write(begun())
-    await journal.ask(question())
+    digest = await journal.ask(question())
     journal.answer("q1", Verdict(VerdictKind.REWRITE, "t", "new", "ann"))
     await journal.write(ended(scope_id="other", scope=Scope.TOOL))
     assert journal.question("q1").verdict.value == "new"
 
     await journal.write(ended())
-    assert journal.question("q1").verdict == Verdict(VerdictKind.REWRITE, "t", None, "ann")
+    assert journal.question("q1").verdict == Verdict(VerdictKind.REWRITE, "t", None, "ann", digest)
 
 
 async def test_pruning_drops_finished_runs_that_are_too_old(journal):

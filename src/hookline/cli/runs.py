@@ -21,7 +21,7 @@ from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
 from hookline.journal.view import Tree, duration, moment
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
 from hookline.secrets import secrets_in
-from hookline.terminal import found_run, out, print_json, print_runs, show, value_of
+from hookline.terminal import found_run, out, print_json, print_runs, show, show_asked, value_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -219,11 +219,13 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
             raise UsageError(f"run {run_id} is not waiting for an answer")
         need_person(str(verdict.kind), os.environ, "a run on a cluster is answered with --on kubernetes")
         question = pending[0]
-        if not journal.answer(question.id, verdict):
-            raise UsageError(f"run {run_id}: someone else has just answered")
+        if not journal.answer(question.id, verdict._replace(digest=question.digest)):
+            raise UsageError(
+                f"run {run_id}: someone else has just answered, or it asks about another input now"
+            )
     tool = f" {question.tool}" if question.tool else ""
     mask = Mask(secrets_in(os.environ))
-    out.print(f"{verdict.kind}: {question.point}{tool} {mask.json(question.value)}")
+    show_asked(question, mask, out, f"{verdict.kind}: {question.point}{tool} ")
     if len(pending) > 1:
         out.print(f"{len(pending) - 1} more questions of this run are waiting")
     return 0

@@ -36,6 +36,7 @@ from hookline.engine.record import (
 )
 from hookline.engine.result import Outcome, Reason
 from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped, UsageError
+from hookline.secrets import without_shapes
 
 END_GRACE = 10.0
 """Seconds that all end hooks of a run may take together after it was cancelled."""
@@ -84,12 +85,15 @@ class Run:
             return nobodys_verdict(question)
         journal = self.recorder.journal
         if journal is not None:
-            await journal.ask(question)
+            question = question._replace(digest=await journal.ask(question) or "")
         given: Any = approver(question)
         verdict = await given if hasattr(given, "__await__") else given
         is_verdict = isinstance(verdict, Verdict)
+        if is_verdict and verdict.digest and verdict.digest != question.digest:
+            verdict = Verdict(VerdictKind.REJECT, "the answer was to another input", by=verdict.by)
         if journal is not None:
-            journal.answer(question.id, verdict if is_verdict else nobodys_verdict(question))
+            said = verdict if is_verdict else nobodys_verdict(question)
+            journal.answer(question.id, said._replace(digest=question.digest))
         if not is_verdict:
             what = f"the approver [{source_of(approver)}] returned {verdict!r}"
             raise UsageError(
@@ -380,7 +384,7 @@ class OpenScope:
 def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
     """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
     if verdict.kind is VerdictKind.REJECT:
-        text = verdict.text or outcome.reason or "rejected"
+        text = without_shapes(verdict.text or outcome.reason or "rejected")
         refusal = HookAction.BLOCK if is_start else HookAction.FAIL
         by = outcome.hook or "permission"
         return outcome._replace(

@@ -174,19 +174,27 @@ _PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", Verdic
 
 
 class Verdict(NamedTuple):
-    """A person's decision. `value` is the new input (or output) of a rewrite."""
+    """A person's decision. `value` is the new input (or output) of a rewrite.
+
+    With a `digest` it is for the question with that digest alone.
+    """
 
     kind: VerdictKind
     text: str = ""
     value: Any = None
     by: str = ""
+    digest: str = ""
 
     def in_words(self) -> str:
         return f"{_PAST[self.kind]} by {self.by}" if self.by else _PAST[self.kind]
 
 
 class Question(NamedTuple):
-    """Something a person has to decide, with all reasons and the final input."""
+    """Something a person has to decide, with all reasons and the final input.
+
+    From a journal, the input is without the secrets that were known: stars stand in their place, `hidden` in number.
+    `digest` is that of the true input.
+    """
 
     id: str
     run_id: str
@@ -197,6 +205,8 @@ class Question(NamedTuple):
     value: Any
     asked: float
     verdict: Verdict | None = None
+    digest: str = ""
+    hidden: int = 0
 
 
 def nobodys_verdict(question: Question) -> Verdict:
@@ -228,10 +238,12 @@ class Journal(Protocol):
 
     def note(self, record: Called | Decided) -> None: ...
 
-    async def ask(self, question: Question) -> None: ...
+    async def ask(self, question: Question) -> str:
+        """Keep a question; the keyed digest of what is asked about."""
+        ...
 
     def answer(self, question_id: str, verdict: Verdict) -> bool:
-        """False if the question is no longer open; the first answer stands."""
+        """False if the question is no longer open, or about another input; the first answer stands."""
         ...
 
     def question(self, question_id: str) -> Question | None: ...

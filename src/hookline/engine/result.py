@@ -196,7 +196,7 @@ def add_up(
         payload=payload,
         output=last.output if answered else output,
         reasons=tuple(
-            Reason(name, result.action, without_shapes(result.error_message or ""))
+            Reason(name, result.action, _said(result))
             for name, result in answers
             if result.action is not HookAction.CONTINUE
         ),
@@ -205,6 +205,12 @@ def add_up(
         changed=changed or answered,
         answered=answered,
     )
+
+
+def _said(result: HookResult) -> str:
+    """The reason without secrets; whole where a person decides by it."""
+    text = result.error_message or ""
+    return text if result.action is HookAction.ASK else without_shapes(text)
 
 
 def fault(result: HookResult, point: Point | str) -> str | None:

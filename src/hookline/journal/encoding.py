@@ -66,15 +66,29 @@ class Encoding:
             return self._carefully(record)
         return storable(text)
 
-    def question(self, question: Question) -> str:
-        value = question.value if self.payloads else None
+    def question(self, question: Question, digest: str) -> str:
+        """A question as a person is to see it: whole, without known secrets, and how many characters those have."""
+        exact = self.mask.exact()
+        reasons = [
+            (hook, action, self.mask.exact().text(text, self.cap)) for hook, action, text in question.reasons
+        ]
         parts = [
             _word(question.point),
             self.text_json(question.tool),
-            self._reasons(question.reasons),
-            self.mask.json(value, self.cap),
+            _word(reasons),
+            exact.json(question.value if self.payloads else None),
+            _word(digest),
+            _word(exact.hidden),
         ]
         return f"[{','.join(parts)}]"
+
+    @staticmethod
+    def digest(question: Question, key: bytes) -> str:
+        """The keyed digest of what is asked about, as it truly is."""
+        import hmac  # slow to load, and few runs ask
+
+        asked = [_word(question.point), question.tool, question.value]
+        return hmac.digest(key, Mask().exact().json(asked).encode(), "sha256").hex()
 
     def verdict(self, verdict: Verdict) -> tuple[str, str, str | None]:
         """Text, author, and the new input; the input is not masked, because it will be used."""
@@ -148,9 +162,10 @@ def decoded(run_id: str, fields: list[Any]) -> Record:
     return make(*values)
 
 
-def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, ...], Any]:
-    point, tool, reasons, value = json.loads(body)
-    return _point(point), tool, _reasons(reasons), value
+def decoded_question(body: str) -> tuple[Point | str, str | None, tuple[Reason, ...], Any, str, int]:
+    point, tool, reasons, value, *more = json.loads(body)
+    digest, hidden = more or ("", 0)
+    return _point(point), tool, _reasons(reasons), value, digest, hidden
 
 
 def _point(word: str) -> Point | str:

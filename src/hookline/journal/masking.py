@@ -58,14 +58,18 @@ class Mask:
         if cap is not None and size > cap:
             text = _capped(text, size, cap)
         # A secret can only be left here where it is spelled across JSON's own signs.
-        return f'"{HIDDEN}"' if self._knows(text) else text
+        return f'"{self._mark(text)}"' if self._knows(text) else text
 
     def text(self, value: str, cap: int | None = None) -> str:
         """A masked string; above `cap` bytes its head and its length."""
         text = storable(self._string(value))
         if cap is not None:
             text = cut(text, cap)
-        return HIDDEN if self._knows(text) else text
+        return self._mark(text) if self._knows(text) else text
+
+    def exact(self) -> "ExactMask":
+        """The same secrets, for what a person is asked about."""
+        return ExactMask(self._secrets)
 
     @cached_property
     def _needles(self) -> tuple[str, ...]:
@@ -100,12 +104,12 @@ class Mask:
         shown: dict[str, Any] = {}
         # Kubernetes and HTTP libraries write a name and its value as two entries.
         told = value.get("name", value.get("key"))
-        entry = _rule(told) if isinstance(told, str) else None
+        entry = self._rule(told) if isinstance(told, str) else None
         for key, item in value.items():
             name = key if isinstance(key, str) else _key(key)
             masked = self._string(name)
             # By the name as it is stored, too: a part that made it look like a count may be hidden now.
-            rule = entry if entry is not None and name == "value" else _rule(masked) or _rule(name)
+            rule = entry if entry is not None and name == "value" else self._rule(masked) or self._rule(name)
             while masked in shown:
                 masked += "*"
             shown[masked] = self._walked(item, trail) if rule is None else self._hidden(item, rule, trail)
@@ -118,7 +122,7 @@ class Mask:
             rule = None
             named = isinstance(before, str) and _A_NAME.fullmatch(before)
             if named and (len(value) == 2 or before.startswith("-")):
-                rule = _rule(before)
+                rule = self._rule(before)
             shown.append(self._walked(item, trail) if rule is None else self._hidden(item, rule, trail))
             before = item
         return shown
@@ -146,7 +150,13 @@ class Mask:
             return repr(value)
         if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
             return f"<a number of {value.bit_length()} bits>"
-        return HIDDEN if self._needles and self._knows(repr(value)) else value
+        return self._mark(repr(value)) if self._needles and self._knows(repr(value)) else value
+
+    def _mark(self, secret: str) -> str:
+        return HIDDEN
+
+    def _rule(self, name: str) -> "_SecretName | None":
+        return _rule(name)
 
     def _string(self, text: str) -> str:
         text = without_shapes(self._without_values(text))
@@ -162,9 +172,31 @@ class Mask:
         if not any(hint in text for hint in self._hints):
             return text
         # The texts left and right of a masked value may form a secret, once they are joined.
-        while (masked := self._values.sub(HIDDEN, text)) != text:
+        while (masked := self._values.sub(lambda found: self._mark(found[0]), text)) != text:
             text = masked
         return text
+
+
+class ExactMask(Mask):
+    """Hides known secrets alone, each by as many stars as it has characters; `hidden` counts them.
+
+    A person decides about what is shown here, so nothing is hidden because of its looks.
+    """
+
+    hidden = 0
+
+    def suspects(self, text: str) -> bool:
+        return any(hint in text for hint in self._hints)
+
+    def _string(self, text: str) -> str:
+        return self._without_values(text)
+
+    def _rule(self, name: str) -> None:
+        return None
+
+    def _mark(self, secret: str) -> str:
+        self.hidden += len(secret) if secret.strip("*") else 0
+        return "*" * len(secret)
 
 
 def dumped(value: Any) -> str | None:

@@ -7,6 +7,7 @@ a write is tried again from the event loop, so a busy file does not block anythi
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from hookline.engine.record import (
     joined,
 )
 from hookline.errors import JournalError
+from hookline.files import private_key
 from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
@@ -108,15 +110,22 @@ class SqliteJournal:
             self._loop = loop
             self._timer = loop.call_later(LAG, self._flush_in_time)
 
-    async def ask(self, question: Question) -> None:
-        body = self._encoding.question(question)
+    async def ask(self, question: Question) -> str:
+        digest = self._encoding.digest(question, self._key())
+        body = self._encoding.question(question, digest)
         row = (question.id, question.run_id, question.scope_id, question.asked, body)
         await self._stored((None, [(_ASK, row)]))
+        return digest
 
     def answer(self, question_id: str, verdict: Verdict) -> bool:
         text, by, rewrite = self._encoding.verdict(verdict)
         said = (VerdictKind(verdict.kind).value, text, by, rewrite, time.time(), question_id)
-        return self._changed(_ANSWER, said)
+        if not verdict.digest:
+            return self._changed(_ANSWER, said)
+        found = self._all("SELECT body FROM question WHERE id = ?", question_id)
+        if not found or decoded_question(found[0][0])[4] != verdict.digest:
+            return False
+        return self._changed(f"{_ANSWER} AND body = ?", (*said, found[0][0]))
 
     def question(self, question_id: str) -> Question | None:
         found = self._all(f"{_QUESTIONS} WHERE id = ?", question_id)
@@ -175,6 +184,14 @@ class SqliteJournal:
             if self._timer is not None:
                 self._timer.cancel()
             self._database.close()
+
+    def _key(self) -> bytes:
+        try:
+            return private_key(self.path.parent)
+        except OSError as exc:
+            raise JournalError(
+                f"{exc.filename}: {exc.strerror}; the key of the journal cannot be used"
+            ) from exc
 
     def _row(self, record: Record) -> _Row:
         return record.run_id, record.at, record.__class__ is Called, self._encoding.record(record)
@@ -296,8 +313,12 @@ class MemoryJournal(SqliteJournal):
     def __init__(self, *, secrets: Iterable[str] = (), payloads: bool = True, cap: int = CAP) -> None:
         import weakref  # not for a journal in a file, which every answer opens
 
+        self._own_key = os.urandom(32)
         super().__init__(IN_MEMORY, secrets=secrets, payloads=payloads, cap=cap)
         weakref.finalize(self, self._database.close)
+
+    def _key(self) -> bytes:
+        return self._own_key
 
     async def write(self, record: Begun | Ended) -> None:
         self.note(record)
@@ -371,9 +392,9 @@ def _run(row: tuple[Any, ...]) -> RunRow:
 
 def _question(row: tuple[Any, ...]) -> Question:
     id, run_id, scope_id, asked, body, kind, text, by, rewrite = row
-    point, tool, reasons, value = decoded_question(body)
+    point, tool, reasons, value, digest, hidden = decoded_question(body)
     verdict = None
     if kind is not None:
         new = None if rewrite is None else json.loads(rewrite)
-        verdict = Verdict(VerdictKind(kind), text, new, by)
-    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict)
+        verdict = Verdict(VerdictKind(kind), text, new, by, digest)
+    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict, digest, hidden)

@@ -170,7 +170,10 @@ async def _show_answer(cluster: Cluster, run: Object, digest: str) -> None:
     if phases.digest(answer) != digest:
         raise UsageError(f"run {name} has a new answer in the meantime; try again")
     out.print(f"the answer of {name}:")
-    out.print(Mask(secrets_in(os.environ)).text(answer))
+    exact = Mask(secrets_in(os.environ)).exact()
+    out.print(exact.text(answer), whole=True)
+    if exact.hidden:
+        out.print(f"{exact.hidden} characters of known secrets are hidden (*)", style="yellow")
 
 
 def _confirmed(kind: VerdictKind) -> bool:
