@@ -48,27 +48,6 @@ def private_folder(path: Path) -> None:
             raise
 
 
-def private_key(folder: Path) -> bytes:
-    """The user's key in a folder of hookline's own, made on first use; for digests that nobody else can make."""
-    path = os.path.join(folder, "key")
-    try:
-        with _closing(open_file(path)) as fd:
-            return os.read(fd, 32)
-    except FileNotFoundError:
-        pass
-    private_folder(folder)
-    new = f"{path}.{os.urandom(8).hex()}~"
-    try:
-        write_whole(new, os.urandom(32), mode=0o600, sync=True)
-        # Another process may have been faster; then its key counts.
-        with suppress(FileExistsError):
-            os.link(new, path)
-    finally:
-        with suppress(OSError):
-            os.unlink(new)
-    return private_key(folder)
-
-
 def write_whole(
     path: Path, content: bytes, *, mode: int | None = None, sync: bool = False, dir_fd: int | None = None
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.errors import JournalError
+from hookline.files import keyed_digest
 from hookline.journal.masking import Mask, dumped, storable
 
 if TYPE_CHECKING:
@@ -85,10 +86,8 @@ class Encoding:
     @staticmethod
     def digest(question: Question, key: bytes) -> str:
         """The keyed digest of what is asked about, as it truly is."""
-        import hmac  # slow to load, and few runs ask
-
         asked = [_word(question.point), question.tool, question.value]
-        return hmac.digest(key, Mask().exact().json(asked).encode(), "sha256").hex()
+        return keyed_digest(Mask().exact().json(asked).encode(), key)
 
     def verdict(self, verdict: Verdict) -> tuple[str, str, str | None]:
         """Text, author, and the new input; the input is not masked, because it will be used."""

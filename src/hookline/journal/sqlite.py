@@ -29,7 +29,7 @@ from hookline.engine.record import (
     joined,
 )
 from hookline.errors import JournalError
-from hookline.files import private_key
+from hookline.files import user_key
 from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
@@ -187,7 +187,7 @@ class SqliteJournal:
 
     def _key(self) -> bytes:
         try:
-            return private_key(self.path.parent)
+            return user_key(self.path.parent)
         except OSError as exc:
             raise JournalError(
                 f"{exc.filename}: {exc.strerror}; the key of the journal cannot be used"
