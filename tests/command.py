@@ -66,9 +66,9 @@ class Command:
     def __call__(self, *arguments, stdin="", executable=""):
         return self._run(arguments, stdin=stdin, executable=executable)
 
-    def at_terminal(self, *arguments):
-        """The same, called by a person at a terminal of their own."""
-        return self._run(arguments, terminal=True)
+    def at_terminal(self, *arguments, typed=""):
+        """The same, called by a person at a terminal of their own, who types a line."""
+        return self._run(arguments, terminal=True, typed=typed)
 
     def _run(self, arguments, **options):
         return forks.run(arguments, cwd=self.folder, env=self.environ, machine=self.machine, **options)

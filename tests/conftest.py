@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.statements import statements, wrong_markers
 
-pytest_plugins = ["tests.command", "tests.kube.fixtures", "tests.workers"]
+pytest_plugins = ["tests.command", "tests.terminals", "tests.kube.fixtures", "tests.workers"]
 
 # A slow machine is no failure.
 settings.register_profile("hookline", deadline=None)

@@ -95,7 +95,8 @@ if asked["terminal"]:
     while os.getppid() == parent:
         os.sched_yield()
     os.setsid()
-    _, terminal = os.openpty()
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, asked["typed"].encode())
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     os.dup2(terminal, 0)
 sys.argv[1:] = asked["words"]
@@ -133,7 +134,8 @@ os._exit(code or 0)
 
 
 def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), **options):
-    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does.
+    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does,
+    who has `typed` a line.
 
     `streams` are other files for some of its streams, None for one that is closed. With `deleted` the folder is
     deleted once it is the current one. `machine` stands for `/etc/hookline`, as a folder of root's, and `executable`
@@ -213,6 +215,7 @@ class Server:
             "deleted": "",
             "machine": "",
             "executable": "",
+            "typed": "",
             **options,
             **files,
             **streams,

@@ -39,6 +39,11 @@ VARIES = (
     (rf"(?<=  ){TOOK}(?=  |$)", "<took>"),  # in a tree
     (rf"\bduration={NUMBER}s\b", "duration=<took>"),
     (r"\(\S+, process \d+, calls\b", "(<client>, process <pid>, calls"),
+    (
+        r"\bby \S+ at (the asking terminal, )?/dev/pts/\d+(?:, from \S+ \(process \d+\))?",
+        r"by <user> at \1<terminal>",
+    ),
+    (r"/dev/pts/\d+", "<terminal>"),
 )
 # What is written is compared too: JSON in another form than these stays as it is.
 ENCODERS = [
@@ -98,14 +103,16 @@ class Project:
         cwd: str = ".",
         wide: bool = False,
         terminal: bool = False,
+        typed: str = "",
     ) -> str:
         """Call `hookline ARGUMENTS`, keep what it says and return its standard output.
 
         `given` is how a reader is told of `stdin`. Widths are those of no terminal with `wide`, because a line
-        with a duration in it is else broken here or there. With `terminal` a person calls.
+        with a duration in it is else broken here or there. With `terminal` a person calls, who has `typed` a line.
         """
+        env = self._environ(wide)
         done = forks.run(
-            arguments, cwd=self.folder / cwd, env=self._environ(wide), stdin=stdin, terminal=terminal
+            arguments, cwd=self.folder / cwd, env=env, stdin=stdin, terminal=terminal, typed=typed
         )
         self.keep(arguments, done.returncode, done.stdout, done.stderr, given)
         return done.stdout

@@ -16,6 +16,7 @@ import pytest
 
 from tests.programs import installed
 from tests.snapshot import FOLDER, ROOT, Project, normal, same, writes
+from tests.terminals import Screen
 
 AGENTS = [file for file in ROOT.glob("examples/*/*.py") if "Agent(" in file.read_text()]
 WORKFLOWS = [*ROOT.glob("examples/symphony/*.md"), *ROOT.glob("examples/symphony/patterns/*.md")]
@@ -77,7 +78,9 @@ def coder(project, *on):
 
 def release(project, *on):
     """Approved from a second process, as by someone at another terminal."""
-    arguments = ("run", RELEASE, "Release 1.4 and tell ana@example.com", "--ask", "journal", *on)
+    screen = Screen()
+    question = "Release 1.4 and tell ana@example.com"
+    arguments = ("run", RELEASE, question, "--ask", "journal", "--code-to", screen.name, *on)
     with project.start(*arguments, wide=True) as process:
         watch = threading.Timer(100, process.kill)  # for a run that never asks
         watch.start()
@@ -85,9 +88,10 @@ def release(project, *on):
         for line in process.stderr:
             err += line
             if "hookline approve" in line:
-                project.run("approve", "last", terminal=True)
+                project.run("approve", "last", terminal=True, typed=screen.code())
         out = process.stdout.read()
         watch.cancel()
+    screen.close()
     project.keep(arguments, process.returncode, out, err)
     project.run("runs", "last", wide=True)
     journal(project)

@@ -202,6 +202,11 @@ class RunOptions(EnvOptions):
     ask: str = option(
         "who answers questions: terminal, journal (hookline approve) or refuse", systems=(AGENTRUN, AGENT)
     )
+    code_to: Path | None = option(
+        "where the codes of questions are shown, for who answers from another terminal [default: this terminal]",
+        None,
+        systems=(AGENTRUN, AGENT),
+    )
     json: bool = flag("print records as JSON lines on standard output")
     quiet: bool = flag("print only the answer", short="-q")
 

@@ -1,4 +1,4 @@
-"""The terminal: consoles, tables, JSON lines, the tree of a run as it happens, and approval at a terminal."""
+"""The terminal: consoles, tables, JSON lines, the tree of a run as it happens, and questions at the terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
@@ -22,9 +21,6 @@ from hookline.secrets import without_shapes
 if TYPE_CHECKING:
     import asyncio
 
-    from hookline.engine.lifecycle import Approver
-
-POLL = 0.2
 
 _CODES = {
     "bold": "1",
@@ -252,45 +248,13 @@ def refuse_mistakes(file: str, count: int) -> None:
         raise UsageError(f"{file} has {'a mistake' if count == 1 else f'{count} mistakes'}; nothing was run")
 
 
-def approver_of(word: str, journal: Journal, mask: Mask, agent: str | None) -> Approver | None:
-    """The approver that `--ask` names; None refuses every question. A guarded `agent` above is nobody to ask."""
-    word = word or ("terminal" if sys.stdin.isatty() else "refuse")
-    if word == "terminal" and agent:
-        warn(
-            f"questions are refused: hookline was called by an agent that it guards ({agent}); use --ask journal"
-        )
-        return None
-    if word == "terminal":
-        return partial(_ask_here, journal, mask)
-    if word == "journal":
-        return partial(_ask_elsewhere, journal, mask)
-    if word == "refuse":
-        return None
-    raise UsageError(f"--ask is {word!r}; known: terminal, journal, refuse")
+async def ask_here(
+    mask: Mask, elsewhere: Callable[[Question], Awaitable[Verdict]], question: Question
+) -> Verdict:
+    """Asks at the terminal; an answer from another terminal counts as well, whichever comes first.
 
-
-async def _ask_elsewhere(journal: Journal, mask: Mask, question: Question) -> Verdict:
-    """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
-    exact = mask.exact()
-    reasons = "; ".join(f"{exact.text(reason.text)} [{reason.hook}]" for reason in question.reasons)
-    err.print(f"waiting for a person: {reasons or question.point}", style="yellow", whole=True)
-    show_asked(question, mask, err)
-    warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
-    return await _answered(journal, question)
-
-
-async def _answered(journal: Journal, question: Question) -> Verdict:
-    import asyncio
-
-    while True:
-        found = journal.question(question.id)
-        if found is not None and found.verdict is not None:
-            return found.verdict
-        await asyncio.sleep(POLL)
-
-
-async def _ask_here(journal: Journal, mask: Mask, question: Question) -> Verdict:
-    """Asks at the terminal; an answer from another terminal counts as well, whichever comes first."""
+    `elsewhere` says what such an answer needs, and waits for it.
+    """
     import asyncio
 
     tool = f" ({question.tool})" if question.tool else ""
@@ -298,15 +262,16 @@ async def _ask_here(journal: Journal, mask: Mask, question: Question) -> Verdict
     for reason in question.reasons:
         err.print(f"  {reason.hook}: {mask.exact().text(reason.text)}", whole=True)
     show_asked(question, mask, err)
+    told = elsewhere(question)
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[Verdict] = loop.create_future()
     threading.Thread(target=_prompt, args=(loop, typed), daemon=True).start()
-    elsewhere = asyncio.ensure_future(_answered(journal, question))
+    other = asyncio.ensure_future(told)
     try:
-        await asyncio.wait({typed, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
-        return typed.result() if typed.done() else elsewhere.result()
+        await asyncio.wait({typed, other}, return_when=asyncio.FIRST_COMPLETED)
+        return typed.result() if typed.done() else other.result()
     finally:
-        elsewhere.cancel()
+        other.cancel()
 
 
 def show_asked(question: Question, mask: Mask, console: Console, head: str = "  ") -> None:
@@ -334,9 +299,7 @@ def _prompt(loop: asyncio.AbstractEventLoop, typed: asyncio.Future[Verdict]) -> 
 
 
 def _asked() -> Verdict | None:
-    import getpass
-
-    by = getpass.getuser()
+    by = who(f"the asking terminal, {os.ttyname(0)}" if sys.stdin.isatty() else "standard input of the run")
     try:
         word = _line("approve, reject or rewrite? [a/r/w] ").strip().lower()
     except EOFError:
@@ -354,6 +317,17 @@ def _asked() -> Verdict | None:
             return None
     warn("a, r or w")
     return None
+
+
+def who(place: str) -> str:
+    """Who says something, and from where: by the user's id, for variables may name anybody."""
+    import pwd
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"user {os.getuid()}"
+    return f"{name} at {place}"
 
 
 def _line(prompt: str) -> str:

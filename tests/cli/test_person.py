@@ -108,10 +108,10 @@ def test_a_note_on_an_agent_is_removed_when_it_is_old(project):
     assert ("1-1" in left, "2-2" in left, len(left)) == (False, True, 2), "with the agent's own"
 
 
-def test_no_answer_comes_from_a_process_without_a_terminal(hookline):
+def test_no_answer_comes_from_a_process_without_a_terminal(hookline, screen):
     """Nor from the agent's own tool; the run waits on, and the person's answer holds."""
     (hookline.folder / "asks.py").write_text(ASKS)
-    process = hookline.start("run", "asks.py", "x", "--ask", "journal")
+    process = hookline.start("run", "asks.py", "x", "--ask", "journal", "--code-to", screen.name)
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)

@@ -274,15 +274,16 @@ agent = Agent(id="asks", model=Scripted(script), tools=[publish], on_tool_start=
         (["rewrite", "last", '{"version": "2"}'], "published 2"),
     ],
 )
-def test_another_terminal_answers_a_question(hookline, words, answer):
+def test_another_terminal_answers_a_question(hookline, screen, words, answer):
     (hookline.folder / "asks.py").write_text(ASKS)
-    process = hookline.start("run", "asks.py", "x", "--ask", "journal")
+    process = hookline.start("run", "asks.py", "x", "--ask", "journal", "--code-to", screen.name)
+    code = screen.code()
     while " waiting" not in hookline("runs").stdout:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     half = hookline.at_terminal("rewrite", "last", '{"version": "9"')
     assert (half.returncode, "this is not JSON" in half.stderr) == (2, True)
-    said = hookline.at_terminal(*words)
+    said = hookline.at_terminal(*words, typed=code)
     out, err = process.communicate()
     assert said.returncode == 0, said.stderr
     assert (process.returncode, out) == (0, f"{answer}\n"), err

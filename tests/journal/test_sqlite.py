@@ -498,11 +498,15 @@ async def test_a_file_of_version_1_is_read_and_written(opened, path):
     assert [row.run_id for row in journal.unfinished()] == ["run"]
 
 
-def test_todays_tables_are_those_of_version_1(journal, path):
+# What version 2 added: the code of a question, and the signature of an answer with it.
+VERSION_2 = "ALTER TABLE question ADD COLUMN code TEXT; ALTER TABLE question ADD COLUMN signature TEXT;"
+
+
+def test_todays_tables_are_those_of_version_2(journal, path):
     by_hand = sqlite3.connect(":memory:")
-    by_hand.executescript(VERSION_1)
+    by_hand.executescript(VERSION_1 + VERSION_2)
     query = "SELECT name FROM sqlite_master ORDER BY name"
-    assert len(MIGRATIONS) == 1
+    assert len(MIGRATIONS) == 2
     assert stored(path, query) == [name for (name,) in by_hand.execute(query)]
     for table in ("run", "record", "question", "chore"):
         columns = f"SELECT name || type || \"notnull\" || pk FROM pragma_table_info('{table}')"
@@ -516,7 +520,7 @@ def test_a_file_of_a_newer_version_is_told_and_left_alone(opened, path):
     db.execute("PRAGMA user_version = 7")
     db.close()
     with pytest.raises(
-        JournalError, match=r"journal\.db is of version 7, and .* versions up to 1; update hookline"
+        JournalError, match=r"journal\.db is of version 7, and .* versions up to 2; update hookline"
     ):
         SqliteJournal(path)
     assert stored(path, "PRAGMA user_version") == [7]

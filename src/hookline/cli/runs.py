@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
-from typing import Any
 
-from hookline.engine.hook import Mode
 from hookline.engine.plain import plain
-from hookline.engine.record import THERE, Begun, Called, Ended, Record, RunRow, Verdict, VerdictKind
-from hookline.engine.result import merged
+from hookline.engine.record import THERE, Begun, Ended, Question, Record, RunRow, Verdict, VerdictKind
 from hookline.errors import UsageError
-from hookline.hookfile.person import need_person, refuse_agent
+from hookline.hookfile.person import caller, need_person, refuse_agent
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, format_of
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
-from hookline.journal.view import Tree, duration, moment
+from hookline.journal.view import Tree, duration, moment, with_given
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
 from hookline.secrets import secrets_in
-from hookline.terminal import found_run, out, print_json, print_runs, show, show_asked, value_of
+from hookline.terminal import found_run, out, print_json, print_runs, show, show_asked, value_of, who
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,8 +109,10 @@ class LogsOptions:
 def logs(options: LogsOptions) -> int:
     hook = options.hook
     with open_journal() as journal:
-        records = journal.records(found_run(journal, options.run))
-    called = list(_with_given(records))
+        run_id = found_run(journal, options.run)
+        records = journal.records(run_id)
+        questions = [] if hook else journal.questions(run_id, pending=False)
+    called = list(with_given(records))
     wanted = [record for record in called if not hook or record.hook == hook]
     if hook and not wanted:
         names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
@@ -140,39 +138,11 @@ def logs(options: LogsOptions) -> int:
         for name, value in said.items():
             if value is not None:
                 out.print(f"  {name}: {value if isinstance(value, str) else Mask().json(value)}")
+    for question in () if options.json else questions:
+        said = question.verdict.in_words() if question.verdict is not None else "waiting for an answer"
+        tool = f" ({question.tool})" if question.tool else ""
+        out.print(f"{moment(question.asked)}  question at {question.point}{tool}: {said}", style="bold")
     return 0
-
-
-def _with_given(records: list[Record]) -> Iterator[Called]:
-    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
-    began: dict[str, Any] = {}
-    now: dict[tuple[str, str], Any] = {}
-    for record, output in zip(records, _outputs(records), strict=True):
-        if isinstance(record, Begun):
-            # A foreign agent's scope may have the name of an earlier one.
-            now = {place: value for place, value in now.items() if place[0] != record.scope_id}
-            began[record.scope_id] = record.payload
-        if not isinstance(record, Called):
-            continue
-        place = (record.scope_id, str(record.point))
-        at_start = str(record.point).endswith(".start")
-        first = began.get(record.scope_id) if at_start else output
-        given = record.given if record.given is not None else now.get(place, first)
-        yield record._replace(given=given)
-        now[place] = given
-        if record.changed is not None and record.mode == Mode.ENFORCE:
-            now[place] = merged("changed", given, record.changed)
-
-
-def _outputs(records: list[Record]) -> list[Any]:
-    """The output with which the scope of each record ended."""
-    ahead: dict[str, Any] = {}
-    found: list[Any] = []
-    for record in reversed(records):
-        if isinstance(record, Ended):
-            ahead[record.scope_id] = record.output
-        found.append(ahead.get(record.scope_id))
-    return found[::-1]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -192,16 +162,16 @@ class RewriteOptions(ApproveOptions):
 
 
 def approve(options: ApproveOptions) -> int:
-    return _answer(options, Verdict(VerdictKind.APPROVE, by=getpass.getuser()))
+    return _answer(options, Verdict(VerdictKind.APPROVE))
 
 
 def reject(options: RejectOptions) -> int:
-    return _answer(options, Verdict(VerdictKind.REJECT, options.reason, by=getpass.getuser()))
+    return _answer(options, Verdict(VerdictKind.REJECT, options.reason))
 
 
 def rewrite(options: RewriteOptions) -> int:
     value = value_of(options.value)
-    return _answer(options, Verdict(VerdictKind.REWRITE, value=value, by=getpass.getuser()))
+    return _answer(options, Verdict(VerdictKind.REWRITE, value=value))
 
 
 def _answer(options: ApproveOptions, verdict: Verdict) -> int:
@@ -218,8 +188,9 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
         if not pending:
             raise UsageError(f"run {run_id} is not waiting for an answer")
         need_person(str(verdict.kind), os.environ, "a run on a cluster is answered with --on kubernetes")
-        question = pending[0]
-        if not journal.answer(question.id, verdict._replace(digest=question.digest)):
+        question, key = (pending[0], None) if verdict.kind is VerdictKind.REJECT else _with_code(pending)
+        said = verdict._replace(by=who(caller()), digest=question.digest)
+        if not journal.answer(question.id, said, key):
             raise UsageError(
                 f"run {run_id}: someone else has just answered, or it asks about another input now"
             )
@@ -229,6 +200,24 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
     if len(pending) > 1:
         out.print(f"{len(pending) - 1} more questions of this run are waiting")
     return 0
+
+
+def _with_code(pending: list[Question]) -> tuple[Question, bytes]:
+    """The question whose code the person types, and the key of that."""
+    coded = [(each, each.code) for each in pending if each.code is not None]
+    if not coded:
+        raise UsageError(
+            f"run {pending[0].run_id} has shown the code of its question nowhere, so it can only be rejected; start"
+            " it at a terminal, or with --code-to"
+        )
+    from hookline.journal.code import key_of
+
+    out.print("the code that is shown where it asks: ", end="")
+    typed = sys.stdin.readline()
+    for question, code in coded:
+        if (key := key_of(typed, code)) is not None:
+            return question, key
+    raise UsageError("that is not the code of its question; nothing was answered")
 
 
 _MEGABYTE = 1048576

@@ -176,7 +176,8 @@ _PAST = {VerdictKind.APPROVE: "approved", VerdictKind.REJECT: "rejected", Verdic
 class Verdict(NamedTuple):
     """A person's decision. `value` is the new input (or output) of a rewrite.
 
-    With a `digest` it is for the question with that digest alone.
+    `by` says who gave it and from where. With a `digest` it is for the question with that digest alone. One from another
+    terminal has a `signature` by the question's code.
     """
 
     kind: VerdictKind
@@ -184,6 +185,7 @@ class Verdict(NamedTuple):
     value: Any = None
     by: str = ""
     digest: str = ""
+    signature: str = ""
 
     def in_words(self) -> str:
         return f"{_PAST[self.kind]} by {self.by}" if self.by else _PAST[self.kind]
@@ -193,7 +195,8 @@ class Question(NamedTuple):
     """Something a person has to decide, with all reasons and the final input.
 
     From a journal, the input is without the secrets that were known: stars stand in their place, `hidden` in number.
-    `digest` is that of the true input.
+    `digest` is that of the true input; `code` that of the code which an answer from another terminal needs, None if none
+    was shown.
     """
 
     id: str
@@ -207,6 +210,7 @@ class Question(NamedTuple):
     verdict: Verdict | None = None
     digest: str = ""
     hidden: int = 0
+    code: str | None = None
 
 
 def nobodys_verdict(question: Question) -> Verdict:
@@ -242,8 +246,11 @@ class Journal(Protocol):
         """Keep a question; the keyed digest of what is asked about."""
         ...
 
-    def answer(self, question_id: str, verdict: Verdict) -> bool:
-        """False if the question is no longer open, or about another input; the first answer stands."""
+    def answer(self, question_id: str, verdict: Verdict, key: bytes | None = None) -> bool:
+        """False if the question is no longer open, or about another input; the first answer stands.
+
+        With the key of the question's code the answer is signed.
+        """
         ...
 
     def question(self, question_id: str) -> Question | None: ...

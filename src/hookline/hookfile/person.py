@@ -1,14 +1,15 @@
 """Who asks: a person at a terminal, or an agent that hookline guards.
 
 A command that decides over guards is a person's. A process is an agent's if one of its ancestors has called
-`hookline answer`, or was started with a variable that hookline or a client sets for what it starts: an agent can clear
-its own environment, and not that of its ancestors. `hookline answer` notes its caller at every event, so this reads
+`hookline answer`, is a `hookline` that runs an agent, or was started with a variable that hookline or a client sets for
+what it starts: an agent can clear its own environment, and not that of its ancestors. `hookline answer` notes its caller at every event, so this reads
 `/proc` by itself: what runners have for that takes longer to load.
 """
 
 import os
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish")
 _BETWEEN = frozenset({*_SHELLS, "env", "nice", "nohup", "timeout", "stdbuf", "setsid", "sudo", "uv", "uvx"})
 """Programs that stand between a client and the hook that it calls."""
 _KEPT = 30 * 86400.0
+_HOLDERS = frozenset({"run", "serve", "attempt"})
+"""The commands that have agents, tools and hooks inside them."""
 
 
 class Process(NamedTuple):
@@ -68,6 +71,8 @@ def agent_above(environ: Mapping[str, str]) -> str | None:
         if environ.get(sign):
             return f"{sign} of {whose} is set"
     for each in _ancestors():
+        if each.pid != os.getpid() and _holds_agent(each.pid):
+            return f"process {each.pid} is a hookline that runs an agent"
         theirs = _variables(each.pid)
         # It was noted where its own variables say; an agent could set others for what it starts.
         if any((_clients(known) / each.note).exists() for known in (environ, theirs)):
@@ -107,6 +112,13 @@ def refuse_agent(command: str, environ: Mapping[str, str]) -> None:
         )
 
 
+def caller() -> str:
+    """The place from which a person calls this process: the terminal, and the program that started us."""
+    parent = _process(os.getppid())
+    program = f", from {parent.name} (process {parent.pid})" if parent is not None else ""
+    return f"{os.ttyname(0)}{program}"
+
+
 def _clients(environ: Mapping[str, str]) -> Path:
     return default_path(environ).with_name("clients")
 
@@ -141,6 +153,16 @@ def _process(pid: int) -> Process | None:
     fields = rest.split()
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     return Process(pid, name, int(fields[1]), int(fields[3]), int(fields[4]), fields[19].decode())
+
+
+def _holds_agent(pid: int) -> bool:
+    """True for `hookline run` and the like, however it was started: what it starts may have neither tag nor note."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = os.fsdecode(file.read()).split("\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word) == "hookline" and after in _HOLDERS for word, after in pairwise(words))
 
 
 def _variables(pid: int) -> dict[str, str]:

@@ -58,6 +58,8 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE TABLE chore (name TEXT PRIMARY KEY, done REAL NOT NULL) WITHOUT ROWID",
         "INSERT INTO chore VALUES ('prune', 0)",
     ),
+    # The digest of a question's code, and the signature of an answer with it.
+    ("ALTER TABLE question ADD COLUMN code TEXT", "ALTER TABLE question ADD COLUMN signature TEXT"),
 )
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 

@@ -113,13 +113,19 @@ class SqliteJournal:
     async def ask(self, question: Question) -> str:
         digest = self._encoding.digest(question, self._key())
         body = self._encoding.question(question, digest)
-        row = (question.id, question.run_id, question.scope_id, question.asked, body)
+        row = (question.id, question.run_id, question.scope_id, question.asked, body, question.code)
         await self._stored((None, [(_ASK, row)]))
         return digest
 
-    def answer(self, question_id: str, verdict: Verdict) -> bool:
+    def answer(self, question_id: str, verdict: Verdict, key: bytes | None = None) -> bool:
+        kind = VerdictKind(verdict.kind).value
         text, by, rewrite = self._encoding.verdict(verdict)
-        said = (VerdictKind(verdict.kind).value, text, by, rewrite, time.time(), question_id)
+        signed = None
+        if key is not None:
+            from hookline.journal.code import signature  # only for an answer from another terminal
+
+            signed = signature(key, question_id, kind, text, by, rewrite)
+        said = (kind, text, by, rewrite, signed, time.time(), question_id)
         if not verdict.digest:
             return self._changed(_ANSWER, said)
         found = self._all("SELECT body FROM question WHERE id = ?", question_id)
@@ -360,11 +366,13 @@ _RUNS = """
         (SELECT coalesce(sum(calls), 0) FROM record WHERE record.run_id = run.run_id)
     FROM run
 """
-_QUESTIONS = "SELECT id, run_id, scope_id, asked, body, verdict, text, said_by, rewrite FROM question"
+_QUESTIONS = """
+    SELECT id, run_id, scope_id, asked, body, code, verdict, text, said_by, rewrite, signature FROM question
+"""
 # A question asked again is open again: the answer to an earlier input does not count.
-_ASK = "INSERT OR REPLACE INTO question (id, run_id, scope_id, asked, body) VALUES (?, ?, ?, ?, ?)"
+_ASK = "INSERT OR REPLACE INTO question (id, run_id, scope_id, asked, body, code) VALUES (?, ?, ?, ?, ?, ?)"
 _ANSWER = """
-    UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, answered = ?
+    UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, signature = ?, answered = ?
     WHERE id = ? AND verdict IS NULL
 """
 
@@ -391,10 +399,10 @@ def _run(row: tuple[Any, ...]) -> RunRow:
 
 
 def _question(row: tuple[Any, ...]) -> Question:
-    id, run_id, scope_id, asked, body, kind, text, by, rewrite = row
+    id, run_id, scope_id, asked, body, code, kind, text, by, rewrite, signature = row
     point, tool, reasons, value, digest, hidden = decoded_question(body)
     verdict = None
     if kind is not None:
         new = None if rewrite is None else json.loads(rewrite)
-        verdict = Verdict(VerdictKind(kind), text, new, by, digest)
-    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict, digest, hidden)
+        verdict = Verdict(VerdictKind(kind), text, new, by, digest, signature or "")
+    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict, digest, hidden, code)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from hookline.engine.hook import Mode
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Record
-from hookline.engine.result import HookAction
+from hookline.engine.result import HookAction, merged
 from hookline.journal.masking import Mask
 
 # The result of a hook in words, and the style of its line.
@@ -161,6 +161,38 @@ def _named(begun: Begun) -> str:
     """The name for the line of an end, where that may stand far below its beginning: tools run at once, and what a
     foreign agent tells of is not nested."""
     return f"{begun.name} " if begun.scope is Scope.TOOL or "event" in begun.about else ""
+
+
+def with_given(records: list[Record]) -> Iterator[Called]:
+    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
+    began: dict[str, Any] = {}
+    now: dict[tuple[str, str], Any] = {}
+    for record, output in zip(records, _outputs(records), strict=True):
+        if isinstance(record, Begun):
+            # A foreign agent's scope may have the name of an earlier one.
+            now = {place: value for place, value in now.items() if place[0] != record.scope_id}
+            began[record.scope_id] = record.payload
+        if not isinstance(record, Called):
+            continue
+        place = (record.scope_id, str(record.point))
+        at_start = str(record.point).endswith(".start")
+        first = began.get(record.scope_id) if at_start else output
+        given = record.given if record.given is not None else now.get(place, first)
+        yield record._replace(given=given)
+        now[place] = given
+        if record.changed is not None and record.mode == Mode.ENFORCE:
+            now[place] = merged("changed", given, record.changed)
+
+
+def _outputs(records: list[Record]) -> list[Any]:
+    """The output with which the scope of each record ended."""
+    ahead: dict[str, Any] = {}
+    found: list[Any] = []
+    for record in reversed(records):
+        if isinstance(record, Ended):
+            ahead[record.scope_id] = record.output
+        found.append(ahead.get(record.scope_id))
+    return found[::-1]
 
 
 def duration(seconds: float) -> str:

@@ -24,6 +24,7 @@ from hookline.engine.record import Begun, Called, Ended, Journal, Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError, meant, needs
 from hookline.files import output
+from hookline.hookfile.approver import approver_of
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.person import agent_above
 from hookline.journal import open_journal
@@ -37,7 +38,6 @@ from hookline.runners.local import LocalRunner
 from hookline.runners.places import place_of, usable
 from hookline.secrets import secrets_in
 from hookline.terminal import (
-    approver_of,
     err,
     found_run,
     interruptible,
@@ -76,7 +76,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
     watch = sender.record if sender else watcher(mask, json=options.json, quiet=options.quiet)
     watchers = [watch] if watch else []
     with open_journal(loaded.secrets) as journal:
-        approver = approver_of(options.ask, journal, mask, agent_above(os.environ))
+        approver = approver_of(options.ask, journal, mask, agent_above(os.environ), options.code_to)
 
         async def main() -> int:
             await _recover_others(journal, watchers, load, quiet=options.quiet or options.json)

@@ -47,9 +47,11 @@ class Command:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def __call__(self, does, **given):
+    def __call__(self, does, typed="", **given):
         person = does in ("approve", "reject", "rewrite")
-        done = forks.run(arguments(does, given), cwd=self.folder, env=self.environ, terminal=person)
+        done = forks.run(
+            arguments(does, given), cwd=self.folder, env=self.environ, terminal=person, typed=typed
+        )
         return done.returncode, done.stdout, done.stderr
 
     def run(self, spec, **given):
@@ -270,16 +272,17 @@ def test_a_run_killed_in_its_post_run_hooks_keeps_what_its_agent_came_to(command
     ("word", "label", "result"),
     [(["approve"], "approved", "fine"), (["reject", "no names"], "rejected", "no names"), (["rewrite", "nicer"], "rewritten", "nicer")],
 )  # fmt: skip
-def test_a_gate_waits_for_approve_reject_or_rewrite_in_another_terminal(command, word, label, result):
+def test_a_gate_waits_for_approve_reject_or_rewrite_in_another_terminal(command, screen, word, label, result):
     said = '{"status":"success","response":"fine"}'
     process = command.start(
         "run", file=command.write(lifecycle(after=[hook("gate", "true", gate=True)])), on="local",
-        name="nightly", ask="journal", json=True, env=[f"R={said}"],
+        name="nightly", ask="journal", code_to=screen.name, json=True, env=[f"R={said}"],
         agent_command="sh -c 'printf %s \"$R\" > $IPC_DIR/output/result.json'",
     )  # fmt: skip
     verb, *text = word
     given = {"run": "nightly"} | ({"file": text[0]} if text else {})
-    _until(lambda: command(verb, **given)[0] == 0 or process.poll() is not None)
+    code = screen.code()
+    _until(lambda: command(verb, typed=code, **given)[0] == 0 or process.poll() is not None)
     out, _ = process.communicate(timeout=60)
     status = json.loads(out.splitlines()[-1])["status"]
     assert (status["gateVerdict"], status["result"]) == (label, result)

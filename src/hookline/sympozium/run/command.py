@@ -10,6 +10,7 @@ from typing import Any
 
 from hookline.engine.record import Ended
 from hookline.errors import UsageError
+from hookline.hookfile.approver import approver_of
 from hookline.hookfile.attach import hooks_of
 from hookline.hookfile.person import agent_above
 from hookline.journal import default_path, open_journal
@@ -31,10 +32,20 @@ from hookline.sympozium.run.hooks import LocalSite
 from hookline.sympozium.run.local import Ran, recovered, resumed, run
 from hookline.sympozium.types import RunSpec
 from hookline.sympozium.view import print_end
-from hookline.terminal import approver_of, err, found_run, interruptible, refuse_mistakes, warn, watcher
+from hookline.terminal import err, found_run, interruptible, refuse_mistakes, warn, watcher
 
 _PULLS: Mapping[str, Pull] = {"Always": "always", "IfNotPresent": "missing", "Never": "never"}
-_ONLY_HERE = ("secrets", "agent_command", "agent_image", "network", "mount", "workspace_size", "hooks", "ask")
+_ONLY_HERE = (
+    "secrets",
+    "agent_command",
+    "agent_image",
+    "network",
+    "mount",
+    "workspace_size",
+    "hooks",
+    "ask",
+    "code_to",
+)
 
 
 def run_agentrun(options: RunOptions) -> int:
@@ -147,7 +158,7 @@ def _at_work(
             journal=journal,
             owner=owner(),
             watchers=(watch,) if watch else (),
-            approver=approver_of(options.ask, journal, mask, agent_above(os.environ)),
+            approver=approver_of(options.ask, journal, mask, agent_above(os.environ), options.code_to),
             environ=dict(os.environ),
             hooks=tuple(hooks_of(files, local)),
             masked=masked,
