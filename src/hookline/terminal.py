@@ -249,11 +249,11 @@ def refuse_mistakes(file: str, count: int) -> None:
 
 
 async def ask_here(
-    mask: Mask, elsewhere: Callable[[Question], Awaitable[Verdict]], question: Question
+    mask: Mask, elsewhere: Callable[[Question], Awaitable[Awaitable[Verdict]]], question: Question
 ) -> Verdict:
     """Asks at the terminal; an answer from another terminal counts as well, whichever comes first.
 
-    `elsewhere` says what such an answer needs, and waits for it.
+    `elsewhere` says what such an answer needs, and gives what waits for it.
     """
     import asyncio
 
@@ -262,7 +262,7 @@ async def ask_here(
     for reason in question.reasons:
         err.print(f"  {reason.hook}: {mask.exact().text(reason.text)}", whole=True)
     show_asked(question, mask, err)
-    told = elsewhere(question)
+    told = await elsewhere(question)
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[Verdict] = loop.create_future()
     threading.Thread(target=_prompt, args=(loop, typed), daemon=True).start()

@@ -38,10 +38,10 @@ HIDING = [
 ]
 
 
-def asking(hookline, command, ask="journal"):
+def asking(hookline, screen, command):
     """A run that waits for a person, and what it has said so far."""
     (hookline.folder / "asks.py").write_text(AGENT.format(command=command))
-    process = hookline.start("run", "asks.py", "x", "--ask", ask)
+    process = hookline.start("run", "asks.py", "x", "--ask", "journal", "--code-to", screen.name)
     said = ""
     while "in another terminal" not in said:
         line = process.stderr.readline()
@@ -64,10 +64,10 @@ def ran(hookline):
 
 
 @pytest.mark.parametrize("command", HIDING, ids=range(len(HIDING)))
-def test_no_part_of_a_command_is_hidden_from_who_approves_it_elsewhere(hookline, command):
-    process, said = asking(hookline, command)
+def test_no_part_of_a_command_is_hidden_from_who_approves_it_elsewhere(hookline, screen, command):
+    process, said = asking(hookline, screen, command)
     question = waiting(hookline)
-    done = hookline.at_terminal("approve", "last")
+    done = hookline.at_terminal("approve", "last", typed=screen.code())
     process.communicate()
     assert ran(hookline), "so this is what it does"
     assert question.value["command"] == command
@@ -100,13 +100,13 @@ def test_no_part_of_a_command_is_hidden_at_the_terminal_that_asks(hookline, comm
     assert not ran(hookline)
 
 
-def test_a_known_secret_is_hidden_in_its_place_and_counted_and_the_command_runs_as_it_was(hookline):
+def test_a_known_secret_is_hidden_in_its_place_and_counted_and_the_command_runs_as_it_was(hookline, screen):
     hookline.environ["MY_API_TOKEN"] = SECRET
     command = f"printf %s {SECRET} > ran ; rm -f gone"
-    process, said = asking(hookline, command)
+    process, said = asking(hookline, screen, command)
     stars = command.replace(SECRET, "*" * len(SECRET))
     question = waiting(hookline)
-    done = hookline.at_terminal("approve", "last")
+    done = hookline.at_terminal("approve", "last", typed=screen.code())
     process.communicate()
     assert (hookline.folder / "ran").read_text() == SECRET
     assert (question.value["command"], question.hidden) == (stars, len(SECRET))
@@ -116,41 +116,41 @@ def test_a_known_secret_is_hidden_in_its_place_and_counted_and_the_command_runs_
         assert f"{len(SECRET)} characters of known secrets are hidden" in shown
 
 
-def test_a_rewrite_of_a_command_in_which_something_was_hidden_is_what_runs(hookline):
+def test_a_rewrite_of_a_command_in_which_something_was_hidden_is_what_runs(hookline, screen):
     hookline.environ["MY_API_TOKEN"] = SECRET
-    process, _ = asking(hookline, f"echo {SECRET} ; touch ran")
-    changed = hookline.at_terminal("rewrite", "last", '{"command": "touch changed"}')
+    process, _ = asking(hookline, screen, f"echo {SECRET} ; touch ran")
+    changed = hookline.at_terminal("rewrite", "last", '{"command": "touch changed"}', typed=screen.code())
     process.communicate()
     assert changed.returncode == 0, changed.stderr
     assert (hookline.folder / "changed").exists()
     assert not ran(hookline)
 
 
-def test_a_verdict_on_another_input_lets_nothing_run(hookline):
-    process, _ = asking(hookline, "touch ran")
+def test_a_verdict_on_another_input_lets_nothing_run(hookline, screen):
+    process, _ = asking(hookline, screen, "touch ran")
     with SqliteJournal(hookline.folder / "home" / "journal.db") as journal:
         asyncio.run(journal.ask(journal.questions()[0]._replace(value={"command": "ls"})))
-    assert hookline.at_terminal("approve", "last").returncode == 0
+    assert hookline.at_terminal("approve", "last", typed=screen.code()).returncode == 0
     process.communicate()
     assert not ran(hookline)
     assert "the answer was to another input" in hookline("runs", "last").stdout
 
 
-def test_an_input_that_changed_after_it_was_read_is_not_approved(hookline):
-    process, _ = asking(hookline, "touch ran")
+def test_an_input_that_changed_after_it_was_read_is_not_approved(hookline, screen):
+    process, _ = asking(hookline, screen, "touch ran")
     with SqliteJournal(hookline.folder / "home" / "journal.db") as journal:
         seen = journal.questions()[0]
         other = asyncio.run(journal.ask(seen._replace(value={"command": "rm -rf ~"})))
         assert other != seen.digest
         assert not journal.answer(seen.id, Verdict(VerdictKind.APPROVE, digest=seen.digest))
         asyncio.run(journal.ask(seen))
-        assert journal.answer(seen.id, Verdict(VerdictKind.APPROVE, digest=seen.digest))
+    assert hookline.at_terminal("approve", "last", typed=screen.code()).returncode == 0
     process.communicate()
     assert ran(hookline)
 
 
-def test_the_digest_of_an_input_is_of_no_use_without_the_key_which_nobody_else_may_read(hookline):
-    process, _ = asking(hookline, "touch ran")
+def test_the_digest_of_an_input_is_of_no_use_without_the_key_which_nobody_else_may_read(hookline, screen):
+    process, _ = asking(hookline, screen, "touch ran")
     question = waiting(hookline)
     key = hookline.folder / "home" / "key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,17 +65,17 @@ async def _ask_elsewhere(journal: Journal, mask: Mask, place: Path, question: Qu
     reasons = "; ".join(f"{exact.text(reason.text)} [{reason.hook}]" for reason in question.reasons)
     err.print(f"waiting for a person: {reasons or question.point}", style="yellow", whole=True)
     show_asked(question, mask, err)
-    code = _shown_code(place, question)
+    coded, code = await _with_code(journal, place, question)
     if code is None:
         warn(f"  it is refused: {place}, where its code should be shown, is gone")
         return nobodys_verdict(question)
     warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
-    return await _answered(journal, question, code)
+    return await _answered(journal, coded, code)
 
 
-def _elsewhere(journal: Journal, place: Path, question: Question) -> Awaitable[Verdict]:
-    """Shows the code of a question that is asked here too; the answer from another terminal."""
-    return _answered(journal, question, _shown_code(place, question))
+async def _elsewhere(journal: Journal, place: Path, question: Question) -> Awaitable[Verdict]:
+    """Shows the code of a question that is asked here too; the answer from another terminal, to be waited for."""
+    return _answered(journal, *await _with_code(journal, place, question))
 
 
 async def _answered(journal: Journal, question: Question, code: Code | None) -> Verdict:
@@ -85,8 +84,6 @@ async def _answered(journal: Journal, question: Question, code: Code | None) -> 
 
     from hookline.journal.code import is_signed
 
-    open_question = question._replace(code=code.digest if code is not None else None)
-    await journal.ask(open_question)
     while True:
         found = journal.question(question.id)
         verdict = found.verdict if found is not None else None
@@ -95,22 +92,34 @@ async def _answered(journal: Journal, question: Question, code: Code | None) -> 
                 return verdict
             if verdict.kind is VerdictKind.REJECT:
                 return verdict._replace(by=f"{verdict.by}, without the code")
-            await journal.ask(open_question)
+            await journal.ask(question)
             warn("an answer without the code of this question does not count")
         await asyncio.sleep(POLL)
 
 
-def _shown_code(place: Path, question: Question) -> Code | None:
-    """A new code, shown where only a person sees it; None if that is nowhere."""
+async def _with_code(journal: Journal, place: Path, question: Question) -> tuple[Question, Code | None]:
+    """A question with a new code, which is shown where only a person sees it; without one if that is nowhere."""
     from hookline.journal.code import new_code  # only for a question
 
     code = new_code()
-    line = f"  its code, for an answer from another terminal: {code.text}   (run {question.run_id})\n"
-    with suppress(OSError), open(_opened(place), "w") as file:
-        file.write(line)
-        file.flush()
-        return code
-    return None
+    coded = question._replace(code=code.digest)
+    # First, so that who has read the code can answer.
+    await journal.ask(coded)
+    if _is_shown(
+        place, f"  its code, for an answer from another terminal: {code.text}   (run {question.run_id})\n"
+    ):
+        return coded, code
+    await journal.ask(question)
+    return question, None
+
+
+def _is_shown(place: Path, line: str) -> bool:
+    try:
+        with open(_opened(place), "w") as file:
+            file.write(line)
+    except OSError:
+        return False
+    return True
 
 
 def _opened(place: Path) -> int:
