@@ -29,6 +29,10 @@ _CONTEXT = "the context of the kubeconfig [default: the current one]"
 _KUBECONFIG = "the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]"
 
 
+GIVEN: dict[str, str] = {}
+"""The variables that the command line has set in this process."""
+
+
 class OptionDetails(TypedDict, total=False):
     """More about an option: its short and its other name, the systems it is for, its bounds."""
 
@@ -65,7 +69,8 @@ class EnvOptions:
 
     def set_environment(self) -> None:
         """Set these variables in this process."""
-        os.environ.update(self.variables())
+        GIVEN.update(self.variables())
+        os.environ.update(GIVEN)
 
     def variables(self) -> dict[str, str]:
         found = _variables(self.env_file) if self.env_file is not None else {}

@@ -12,8 +12,8 @@ import pytest
 
 from hookline import Scope, SqliteJournal, Status
 from hookline.engine.record import Begun, Called, Ended, owed
+from hookline.hookfile.ends import hooks_again
 from hookline.journal.recovery import owner, recover
-from hookline.pyagent.system import load
 
 VICTIM = Path(__file__).with_name("victim.py")
 LONGEST = 1.2
@@ -109,10 +109,7 @@ def _recovers(journal, run_id, truth, victim, environ) -> None:
     told = truth.read_text().count("run.end")
     due = [item.begun.scope for item in owed(journal.records(run_id)) if item.due]
 
-    def hooks_of(source):
-        return load(source).agent.hooks()
-
-    recovered = asyncio.run(recover(journal, owner(), hooks_of))
+    recovered = asyncio.run(recover(journal, owner(), hooks_again))
     assert [each.run_id for each in recovered] == [run_id]
     assert owed(journal.records(run_id)) == []
     ran = truth.read_text().count(f"run.end {run_id} lost")
@@ -120,4 +117,4 @@ def _recovers(journal, run_id, truth, victim, environ) -> None:
     assert truth.read_text().count("run.end") == told + ran
     assert journal.unfinished() == []
     assert next(row.status for row in journal.runs()) in (Status.LOST, Status.OK)
-    assert asyncio.run(recover(journal, owner(), hooks_of)) == []
+    assert asyncio.run(recover(journal, owner(), hooks_again)) == []

@@ -128,6 +128,7 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
 
 async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):
     from hookline.engine.point import Scope
+    from hookline.hookfile.ends import hooks_again
     from hookline.journal.recovery import owner, recover
 
     journal = SqliteJournal(tmp_path / "journal.db")
@@ -140,7 +141,7 @@ async def test_nothing_of_a_run_that_works_on_a_cluster_is_ended_here(tmp_path):
             await journal.write(
                 Begun(run_id, "1", None, Scope.RUN, "agent", 1.0, {"input": ""}, {}, {}, source, dead)
             )
-        ended = await recover(journal, owner(), lambda source: [])
+        ended = await recover(journal, owner(), hooks_again)
         assert [each.run_id for each in ended] == ["here"]
         assert [row.run_id for row in journal.unfinished()] == ["there"]
     finally:

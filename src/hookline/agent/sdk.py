@@ -173,7 +173,7 @@ class Agent:
             live = tuple(hook_declaration(each) for each in arguments.hooks)
             declared = replace(self.declaration(source or ""), hooks=live).to_dict()
         folder = workspace if workspace is not None else self.workspace
-        return AgentExecution(
+        execution = AgentExecution(
             spec=spec,
             run=own,
             session=session,
@@ -181,7 +181,20 @@ class Agent:
             workspace=os.path.abspath(folder) if folder is not None else None,
             user_id=user_id,
             recorded={"declaration": declared, "source": source, "owner": owner},
-        ).answer(input)
+        )
+        keep = getattr(journal, "keep", None) if owner is not None else None
+        return execution.answer(input) if keep is None else self._kept(execution, input, keep)
+
+    async def _kept(self, execution: AgentExecution, input: Any, keep: Callable[..., None]) -> AgentResult:
+        """The answer of a run whose end hooks are kept with its beginning, for a crash."""
+        from hookline.journal.snapshot import snapshot
+
+        source, given = execution.recorded["source"], execution.arguments.hooks
+        keep(
+            execution.run.id,
+            snapshot(given, self.hooks(), source=source, workspace=execution.workspace),
+        )
+        return await execution.answer(input)
 
     @_takes_the_arguments_of(run)
     def stream(self, input: str | list[Mapping[str, Any]], **given: Any) -> StreamResult:

@@ -65,6 +65,9 @@ COMMANDS = {
     ),
     "workspace rm": Command("cli.workspace:remove_workspace", "Run `before_remove` and delete a workspace."),
     "runs": Command("cli.runs:runs", "List the runs in the journal or on a cluster, or show one as a tree."),
+    "runs drop": Command(
+        "cli.drop:drop_run", "End a run that was broken off for good, without its end hooks; on record."
+    ),
     "logs": Command("cli.runs:logs", "Show the input and the result of every hook call of a run."),
     "approve": Command("cli.runs:approve", "Approve what a run is waiting for."),
     "reject": Command("cli.runs:reject", "Reject what a run is waiting for."),

@@ -78,6 +78,8 @@ class Hook:
     doubt: str = ""
     same: str | None = None
     """Hooks that have the same text here are one, whatever files declare it: it runs once."""
+    again: Callable[[], Mapping[str, Any]] | None = None
+    """The plain data from which another process makes the hook again; None where only this process has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

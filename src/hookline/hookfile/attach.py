@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hookline.claude.hooks import (
     argv_of,
@@ -102,7 +103,9 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
         if callable(value) and options_of(value).on and (not name or key == name):
             made = python_hook(value)
             _refuse_unknown_events(made)
-            listed.append(replace(made, defaults={**native.FOREIGN, **(made.defaults or {})}))
+            defaults = {**native.FOREIGN, **(made.defaults or {})}
+            again = partial(_again, _declared(made, where, key), runner)
+            listed.append(replace(made, defaults=defaults, again=again))
     if not listed:
         which = f"no hook {name!r}" if name else "no hook"
         raise FileError(f"there is {which} with points in it; write @hook(on='tool.start')", file=where)
@@ -187,7 +190,7 @@ def attached(file: Path, runner: Runner) -> Attached:
         background = Background(runner)
     for each in found.hooks:
         try:
-            made = _live(each, runner)
+            made = live(each, runner)
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
@@ -233,7 +236,8 @@ def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
             yield doubt(fault, "shell-syntax")
 
 
-def _live(declared: HookDeclaration, runner: Runner) -> Hook:
+def live(declared: HookDeclaration, runner: Runner) -> Hook:
+    """The hook of a declaration, ready to be called."""
     foreign = "event" in declared.params
     if declared.kind == "python":
         target = function_of(declared)
@@ -273,7 +277,28 @@ def _live(declared: HookDeclaration, runner: Runner) -> Hook:
         source=declared.source,
         defaults=_CLAUDE_DEFAULTS if foreign else {**native.DEFAULTS, **masks},
         same=_identity(declared),
+        again=partial(_again, declared, runner),
     )
+
+
+def _declared(made: Hook, where: str, key: str) -> HookDeclaration:
+    """The declaration of a function with `@hook(on=...)`, as if a file had named it."""
+    return HookDeclaration(
+        name=made.name,
+        points=tuple(made.points),
+        kind="python",
+        params={"file" if where.endswith(".py") else "module": where, "function": key},
+        timeout=made.timeout,
+        on_error=made.on_error,
+        mode=made.mode,
+        source=made.source,
+    )
+
+
+def _again(declared: HookDeclaration, runner: Runner) -> dict[str, Any]:
+    from hookline.runners.places import described  # not where hooks are only looked at
+
+    return {"declared": plain(declared), "place": described(runner)}
 
 
 def _identity(declared: HookDeclaration) -> str | None:
@@ -339,9 +364,11 @@ def _http(declared: HookDeclaration, _runner: Runner) -> Handler:
 
 def _image(declared: HookDeclaration, runner: Runner) -> Handler:
     """In a container wherever the other hooks run: an image is never taken for something else."""
+    from hookline.runners.places import containers_beside
+
     params = declared.params
     try:
-        containers = _containers(runner)
+        containers = containers_beside(runner)
     except UsageError as exc:
         return _never_started(str(exc))
     return container_handler(
@@ -360,22 +387,6 @@ def _never_started(why: str) -> Handler:
         raise HookBroke(f"could not start: {why}", kind="not_started")
 
     return handler
-
-
-def _containers(runner: Runner) -> Runner:
-    from hookline.runners.container import ContainerRunner
-    from hookline.runners.local import LocalRunner
-    from hookline.runners.places import EnclosedRunner
-    from hookline.runners.sandbox import SandboxRunner
-
-    if isinstance(runner, EnclosedRunner):
-        runner = runner.inner
-    if runner.capabilities.uses_image:
-        return runner
-    local = runner.local if isinstance(runner, SandboxRunner) else runner
-    if not isinstance(local, LocalRunner):
-        raise UsageError(f"an image needs --on container, local or sandbox; this is {type(runner).__name__}")
-    return ContainerRunner(local)
 
 
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {

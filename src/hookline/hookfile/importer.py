@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from hookline.errors import FileError, HooklineError
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from hookline.engine.hook import HookDeclaration
+
+CONTENTS: dict[str, bytes] = {}
+"""The contents of files as they were when a run began, by path, in a process that calls its end hooks after a crash."""
 
 
 def is_ready_guard(params: Mapping[str, Any]) -> bool:
@@ -39,6 +44,8 @@ def imported(target: str, folder: Path | None = None) -> tuple[ModuleType, str, 
     place, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     path = Path(place)
     if path.suffix == ".py" or path.exists():
+        if place in CONTENTS:
+            return _loaded(path, place, _name_of(place), kept_spec(_name_of(place), place)), place, name
         return _from_file(path), str(path.resolve()), name
     if "/" in place or "\\" in place:
         raise FileError("there is no such file", file=place)
@@ -60,24 +67,49 @@ def _from_file(path: Path) -> ModuleType:
         raise FileError("there is no such file" if not path.exists() else "this is not a file", file=path)
     if path.suffix != ".py":
         raise FileError("this format is not known; known: a Python file (.py) with an Agent in it", file=path)
-    from importlib.util import module_from_spec, spec_from_file_location  # not for our own guards
+    from importlib.util import spec_from_file_location  # not for our own guards
 
-    full = path.resolve()
-    name = f"hookline_file_{full.stem}_{abs(hash(str(full))):x}"
-    spec = spec_from_file_location(name, full)
+    full = str(path.resolve())
+    name = _name_of(full)
+    return _loaded(path, full, name, spec_from_file_location(name, full))
+
+
+def kept_spec(name: str, file: str) -> ModuleSpec | None:
+    """How a module is loaded from the content that was kept of its file."""
+    from importlib.abc import SourceLoader
+    from importlib.util import spec_from_file_location
+
+    class Kept(SourceLoader):
+        def get_filename(self, fullname: str) -> str:
+            return file
+
+        def get_data(self, path: str) -> bytes:
+            return CONTENTS[file] if path == file else Path(path).read_bytes()
+
+    return spec_from_file_location(name, file, loader=Kept()) if file in CONTENTS else None
+
+
+def _name_of(full: str) -> str:
+    return f"hookline_file_{Path(full).stem}_{abs(hash(full)):x}"
+
+
+def _loaded(path: Path, full: str, name: str, spec: ModuleSpec | None) -> ModuleType:
+    from importlib.util import module_from_spec
+
     if spec is None or spec.loader is None:
         raise FileError("Python cannot import this file", file=path)
     module = module_from_spec(spec)
     sys.modules[name] = module
     # As `python agent.py` does it: a module beside the file can be imported by it.
-    sys.path.insert(0, str(full.parent))
+    beside = str(Path(full).parent)
+    sys.path.insert(0, beside)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as exc:
         del sys.modules[name]
         raise _does_not_import(str(path), exc) from exc
     finally:
-        sys.path.remove(str(full.parent))
+        sys.path.remove(beside)
     return module
 
 

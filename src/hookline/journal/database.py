@@ -60,6 +60,19 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     ),
     # The digest of a question's code, and the signature of an answer with it.
     ("ALTER TABLE question ADD COLUMN code TEXT", "ALTER TABLE question ADD COLUMN signature TEXT"),
+    (
+        # NULL where the run began before this version; its records have it.
+        "ALTER TABLE run ADD COLUMN format TEXT",
+        "CREATE INDEX run_unfinished ON run (began) WHERE ended IS NULL",
+        # What the ends of a run need after a crash, as it was at its start; the same content is there once.
+        "CREATE TABLE content (digest TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        """
+        CREATE TABLE kept (
+            run_id TEXT NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (run_id, name)
+        ) WITHOUT ROWID
+        """,
+        "CREATE TABLE retry (run_id TEXT PRIMARY KEY, tries INTEGER NOT NULL, due REAL NOT NULL) WITHOUT ROWID",
+    ),
 )
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 
@@ -77,6 +90,11 @@ _OLDEST_FINISHED = """
     GROUP BY run_id HAVING max(at) < ?
     ORDER BY last
 """
+_ENDED = (
+    "DELETE FROM retry WHERE run_id NOT IN (SELECT run_id FROM run WHERE ended IS NULL)",
+    "DELETE FROM kept WHERE run_id NOT IN (SELECT run_id FROM run WHERE ended IS NULL)",
+    "DELETE FROM content WHERE digest NOT IN (SELECT digest FROM kept)",
+)
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "{path} is locked by another process for more than {patience:g} s; end that process or wait",
     sqlite3.SQLITE_LOCKED: "{path} is locked by another process for more than {patience:g} s; end that process or wait",
@@ -158,15 +176,21 @@ class Database:
                 break
             attempt(lambda run_id=run_id: self._drop(run_id))
             gone += 1
+        attempt(self._drop_kept)
         if gone:
             attempt(self._shrink)
         return gone, finished
 
     def _drop(self, run_id: str) -> None:
         with transaction(self.connection):
-            for table in ("record", "question", "run"):
+            for table in ("record", "question", "retry", "kept", "run"):
                 self.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
         files.remove_tree(session_folder(Path(self.path), run_id))
+
+    def _drop_kept(self) -> None:
+        """Remove what was kept for the ends of runs that have ended."""
+        for statement in _ENDED:
+            self.connection.execute(statement)
 
     def _live_bytes(self) -> int:
         names = ("page_count", "freelist_count", "page_size")

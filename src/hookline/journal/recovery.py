@@ -8,20 +8,38 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from hookline.engine.context import Facts
 from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
 from hookline.engine.record import RUN_AGAIN, THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
-from hookline.errors import HooklineError
+from hookline.errors import HooklineError, UsageError
+
+if TYPE_CHECKING:
+    from hookline.journal.snapshot import Snapshot
+    from hookline.journal.sqlite import SqliteJournal
 
 LOST = "lost: the process that held this run is gone"
 AGAIN = f"{LOST}; its end hooks had begun, and were run again"
-_ELSEWHERE = frozenset({"symphony", "sympozium"})
+PATIENCE = 15.0
+"""Seconds that a start spends on the runs of dead processes; what is under way then is finished."""
+PAUSE, LONGEST_PAUSE = 60.0, 86400.0
+_ELSEWHERE = ("symphony", "sympozium")
 """Formats whose own programs recover their runs."""
+# A clock that was set back must not put off a run for longer than the longest pause.
+_DUE = """
+    SELECT run_id, name, began, source, format, boot_id, pid, started FROM run LEFT JOIN retry USING (run_id)
+    WHERE ended IS NULL AND pid IS NOT NULL AND (due IS NULL OR due <= ?1 OR due > ?2)
+        AND (format IS NULL OR format NOT IN (?3, ?4)) AND (source IS NULL OR source NOT LIKE ?5)
+    ORDER BY began
+"""
+_PUT_OFF = """
+    INSERT INTO retry (run_id, tries, due) VALUES (?1, 1, ?2)
+    ON CONFLICT (run_id) DO UPDATE SET tries = tries + 1, due = ?3 + min(?4 * (1 << min(tries, 20)), ?5)
+"""
 
 
 def owner() -> Owner:
@@ -87,53 +105,110 @@ def format_of(records: Iterable[Record]) -> str | None:
 
 
 class Recovered(NamedTuple):
-    """One recovered run of an agent: how many end hooks ran, or why its end is still owed."""
+    """One recovered run of an agent: how many end hooks ran, or why its end is still owed.
+
+    `note` says of an ended run which of its end hooks could not be run.
+    """
 
     run_id: str
     name: str
     ran: int
     problem: str | None = None
+    note: str | None = None
 
 
 async def recover(
-    journal: Journal,
+    journal: SqliteJournal,
     me: Owner,
-    hooks_of: Callable[[str], Iterable[Hook]],
+    hooks_of: Callable[[Snapshot], Awaitable[Sequence[Hook]]],
     watch: Iterable[Callable[[Record], None]] = (),
+    *,
+    within: float = PATIENCE,
 ) -> list[Recovered]:
     """End every run of an agent whose owner is dead: run the end hooks of runs and workspaces, record the rest as lost.
 
-    `hooks_of` finds the hooks of a run again by its source. If it cannot, the run stays owed, with the problem.
+    `hooks_of` makes the hooks that were kept. If it cannot, the run stays owed, with the problem, and is looked at
+    again after a pause that doubles each time. What is not begun `within` these seconds is for the next start.
     """
     found: list[Recovered] = []
     recorder = Recorder(journal, watch)
-    for row, records in claim_abandoned(journal, me, _is_an_agents):
-        ran, problem = 0, None
-        for item in owed(records):
-            hooks: tuple[Hook, ...] = ()
-            if item.due and item.begun.scope in RUN_AGAIN:
-                try:
-                    hooks = tuple(hooks_of(row.source)) if row.source else ()
-                except HooklineError as exc:
-                    problem = str(exc)
-                    if row.owner is not None:
-                        journal.claim(row.run_id, me, row.owner)
-                    break
-                if not row.source:
-                    problem = "it was started from Python code, so its end hooks cannot be found again"
-            ran += await _ended(recorder, item, hooks)
-        found.append(Recovered(row.run_id, row.name, ran, problem))
+    ends = time.monotonic() + within
+    for row in _due(journal):
+        if time.monotonic() >= ends:
+            break
+        if row.owner is None or not is_abandoned(row) or not journal.claim(row.run_id, row.owner, me):
+            continue
+        try:
+            found.append(await _recovered(journal, recorder, row, hooks_of))
+        except HooklineError as exc:
+            journal.claim(row.run_id, me, row.owner)
+            found.append(Recovered(row.run_id, row.name, 0, str(exc)))
     return found
 
 
-def _is_an_agents(row: RunRow, records: Sequence[Record]) -> bool:
-    return not (row.source or "").startswith(THERE) and format_of(records) not in _ELSEWHERE
+def _due(journal: SqliteJournal) -> Iterator[RunRow]:
+    """The unfinished runs of agents whose turn it is; their records are not read."""
+    now = time.time()
+    for row in journal.rows(_DUE, now, now + LONGEST_PAUSE, *_ELSEWHERE, f"{THERE}%"):
+        run_id, name, began, source, format, *owner = row
+        if format is None and format_of(journal.records(run_id)) in _ELSEWHERE:
+            continue
+        yield RunRow(run_id, name, began, None, None, None, source, Owner(*owner), 0)
 
 
-async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int:
+async def _recovered(
+    journal: SqliteJournal,
+    recorder: Recorder,
+    row: RunRow,
+    hooks_of: Callable[[Snapshot], Awaitable[Sequence[Hook]]],
+) -> Recovered:
+    from hookline.journal.snapshot import snapshot_of
+
+    kept, hooks, note, ran = snapshot_of(journal, row.run_id), list[Hook](), None, 0
+    left = owed(journal.records(row.run_id))
+    if any(item.due and item.begun.scope in RUN_AGAIN for item in left):
+        if kept is None:
+            note = "its end hooks were not kept, so they cannot be run"
+        elif kept.hooks:
+            # First of all, so that whatever ends this process now does not do so at every start.
+            put_off(journal, row.run_id)
+            hooks = [*await hooks_of(kept)]
+            note = kept.unknown
+    for item in left:
+        ran += await _ended(recorder, item, hooks, note)
+    return Recovered(row.run_id, row.name, ran, note=note)
+
+
+def put_off(journal: SqliteJournal, run_id: str) -> None:
+    """Let a run wait before it is looked at again: a minute, then twice as long each time, a day at most."""
+    now = time.time()
+    journal.changed(_PUT_OFF, (run_id, now + PAUSE, now, PAUSE, LONGEST_PAUSE))
+
+
+def waits(journal: SqliteJournal, run_id: str) -> float:
+    """The seconds until a run is looked at again."""
+    found = journal.rows("SELECT due FROM retry WHERE run_id = ?", run_id)
+    return max(0.0, found[0][0] - time.time()) if found else 0.0
+
+
+async def drop(journal: SqliteJournal, run_id: str, by: str) -> None:
+    """End a broken-off run for good, on record with the name of who did; its end hooks are not run."""
+    row = next((each for each in journal.unfinished() if each.run_id == run_id), None)
+    if row is None:
+        raise UsageError(f"run {run_id} has ended")
+    if (row.source or "").startswith(THERE):
+        raise UsageError(f"run {run_id} is on a cluster; end it there")
+    if row.owner is None or not is_abandoned(row) or not journal.claim(run_id, row.owner, owner()):
+        raise UsageError(f"run {run_id} is not broken off: a process is at work on it, or none ever held it")
+    for each in lost_ends(journal.records(run_id), f"{LOST}; dropped by {by}, its end hooks were not run"):
+        await journal.write(each)
+
+
+async def _ended(recorder: Recorder, item: Owed, hooks: Sequence[Hook], note: str | None) -> int:
     begun = item.begun
-    if not hooks:
-        await recorder.write(lost_end(begun, LOST))
+    again = item.due and begun.scope in RUN_AGAIN
+    if not again or not hooks:
+        await recorder.write(lost_end(begun, f"{LOST}; {note}" if again and note else LOST))
         return 0
     # Commands that only look up the owner of a run need no event loop, and should start quickly.
     from hookline.engine.lifecycle import OpenScope, Run
@@ -150,7 +225,7 @@ async def _ended(recorder: Recorder, item: Owed, hooks: tuple[Hook, ...]) -> int
     )
     pipeline = Pipeline(hooks, recorder)
     scope = OpenScope(Run(id=begun.run_id, recorder=recorder), pipeline, begun.scope, facts, name=begun.name)
-    why = AGAIN if item.again else LOST
+    why = "; ".join(filter(None, (AGAIN if item.again else LOST, note)))
     await scope.leave({"error": why}, Status.LOST, error=why)
     return len(pipeline.at(f"{begun.scope}.end"))
 

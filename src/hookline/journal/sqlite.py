@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -127,39 +127,46 @@ class SqliteJournal:
             signed = signature(key, question_id, kind, text, by, rewrite)
         said = (kind, text, by, rewrite, signed, time.time(), question_id)
         if not verdict.digest:
-            return self._changed(_ANSWER, said)
-        found = self._all("SELECT body FROM question WHERE id = ?", question_id)
+            return self.changed(_ANSWER, said)
+        found = self.rows("SELECT body FROM question WHERE id = ?", question_id)
         if not found or decoded_question(found[0][0])[4] != verdict.digest:
             return False
-        return self._changed(f"{_ANSWER} AND body = ?", (*said, found[0][0]))
+        return self.changed(f"{_ANSWER} AND body = ?", (*said, found[0][0]))
 
     def question(self, question_id: str) -> Question | None:
-        found = self._all(f"{_QUESTIONS} WHERE id = ?", question_id)
+        found = self.rows(f"{_QUESTIONS} WHERE id = ?", question_id)
         return _question(found[0]) if found else None
 
     def questions(self, run_id: str | None = None, *, pending: bool = True) -> list[Question]:
         where = "(?1 IS NULL OR run_id = ?1) AND (?2 = 0 OR verdict IS NULL)"
-        found = self._all(f"{_QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
+        found = self.rows(f"{_QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
         return [_question(row) for row in found]
 
     def runs(self, *, limit: int = 50) -> list[RunRow]:
-        return [_run(row) for row in self._all(f"{_RUNS} ORDER BY began DESC LIMIT ?", limit)]
+        return [_run(row) for row in self.rows(f"{_RUNS} ORDER BY began DESC LIMIT ?", limit)]
 
     def records(self, run_id: str) -> list[Record]:
-        bodies = self._all("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
+        bodies = self.rows("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
         return [*joined(decoded(run_id, fields) for (body,) in bodies for fields in json.loads(body))]
 
     def find(self, prefix: str) -> list[str]:
-        found = self._all(
+        found = self.rows(
             "SELECT run_id FROM run WHERE substr(run_id, 1, length(?1)) = ?1 ORDER BY began DESC", prefix
         )
         return [run_id for (run_id,) in found]
 
     def unfinished(self) -> list[RunRow]:
-        return [_run(row) for row in self._all(f"{_RUNS} WHERE ended IS NULL ORDER BY began")]
+        return [_run(row) for row in self.rows(f"{_RUNS} WHERE ended IS NULL ORDER BY began")]
 
     def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
-        return self._changed(_CLAIM_RUN, (*new, run_id, *old))
+        return self.changed(_CLAIM_RUN, (*new, run_id, *old))
+
+    def keep(self, run_id: str, contents: Mapping[str, bytes]) -> None:
+        """Keep what the ends of a run need after a crash; stored together with the record that is written next."""
+        from hookline.journal.snapshot import kept  # not for `hookline answer`
+
+        self._database.check_open()
+        self._batch.append((None, kept(run_id, contents)))
 
     def prune(self, *, keep_days: float, keep_bytes: int) -> int:
         self.flush()
@@ -213,7 +220,8 @@ class SqliteJournal:
             return []
         name, source = self._encoding.text(record.name), self._encoding.text(record.source)
         owner = record.owner or (None, None, None)
-        row = (record.run_id, record.scope_id, record.scope.value, name, record.at, source, *owner)
+        format = (record.declaration or {}).get("format")
+        row = (record.run_id, record.scope_id, record.scope.value, name, record.at, source, format, *owner)
         return [(_BEGIN_RUN, row)]
 
     def _end(self, record: Ended) -> list[_Statement]:
@@ -298,10 +306,10 @@ class SqliteJournal:
             return False
         return True
 
-    def _all(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._executed(query, values, lambda found: found.fetchall())
 
-    def _changed(self, statement: str, values: tuple[Any, ...]) -> bool:
+    def changed(self, statement: str, values: tuple[Any, ...]) -> bool:
         """True if the statement has changed its one row."""
         return self._executed(statement, values, lambda done: done.rowcount) == 1
 
@@ -341,11 +349,12 @@ _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
 # A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none. What a foreign agent
 # began and nobody holds may never be told to have ended: there the newest counts.
 _BEGIN_RUN = """
-    INSERT INTO run (run_id, scope_id, scope, name, began, source, boot_id, pid, started)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO run (run_id, scope_id, scope, name, began, source, format, boot_id, pid, started)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (run_id) DO UPDATE SET
         scope_id = excluded.scope_id, scope = excluded.scope, name = excluded.name,
         ended = NULL, status = NULL, error = NULL, source = coalesce(excluded.source, source),
+        format = coalesce(excluded.format, format),
         started = CASE WHEN excluded.pid IS NULL THEN started ELSE excluded.started END,
         boot_id = CASE WHEN excluded.pid IS NULL THEN boot_id ELSE excluded.boot_id END,
         pid = coalesce(excluded.pid, pid)

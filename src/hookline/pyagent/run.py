@@ -20,16 +20,18 @@ from hookline.engine.hook import Hook
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status, point_named
-from hookline.engine.record import Begun, Called, Ended, Journal, Record
+from hookline.engine.record import Begun, Called, Ended, Record
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import Skipped, UsageError, meant, needs
 from hookline.files import output
 from hookline.hookfile.approver import approver_of
 from hookline.hookfile.attach import hooks_of
+from hookline.hookfile.ends import hooks_again
 from hookline.hookfile.person import agent_above
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import owner, recover
+from hookline.journal.recovery import owner, recover, waits
+from hookline.journal.sqlite import SqliteJournal
 from hookline.journal.stream import SERVING, Sender
 from hookline.journal.view import Tree
 from hookline.options import RunOptions, ServeOptions, TryOptions
@@ -79,7 +81,7 @@ def run_agent(options: RunOptions, load: Loader) -> int:
         approver = approver_of(options.ask, journal, mask, agent_above(os.environ), options.code_to)
 
         async def main() -> int:
-            await _recover_others(journal, watchers, load, quiet=options.quiet or options.json)
+            await _recover_others(journal, watchers, quiet=options.quiet or options.json)
             try:
                 async with live(loaded, runner, sources, quiet=options.quiet):
                     try:
@@ -152,7 +154,7 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
         }
 
         async def main() -> int:
-            await _recover_others(journal, watchers, load, quiet=options.quiet or options.json)
+            await _recover_others(journal, watchers, quiet=options.quiet or options.json)
             if sender is not None:
                 sender.say(SERVING, {"since": since})
             async with (
@@ -244,14 +246,20 @@ def _loaded(options: RunOptions | ServeOptions, load: Loader) -> Loaded:
 
 
 async def _recover_others(
-    journal: Journal, watchers: Sequence[Callable[[Record], None]], loader: Loader, *, quiet: bool
+    journal: SqliteJournal, watchers: Sequence[Callable[[Record], None]], *, quiet: bool
 ) -> None:
     """Run the end hooks of runs whose process died."""
-    found = await recover(journal, owner(), lambda source: loader(source).agent.hooks(), watchers)
+    found = await recover(journal, owner(), hooks_again, watchers)
     for each in found:
         if each.problem:
             warn(
-                f"run {each.run_id} ({each.name}) was interrupted, and its end hooks could not run: {each.problem}"
+                f"run {each.run_id} ({each.name}) was interrupted, and its end hooks could not run: {each.problem};"
+                f" tried again in {waits(journal, each.run_id):.0f} s or later, `hookline runs drop {each.run_id}`"
+                " ends it without them"
+            )
+        elif each.note:
+            warn(
+                f"run {each.run_id} ({each.name}) was interrupted: {each.ran} end hooks were run now; {each.note}"
             )
         elif not quiet:
             warn(f"run {each.run_id} ({each.name}) was interrupted: {each.ran} end hooks were run now")

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from hookline.engine.plain import plain
 from hookline.errors import UsageError, meant
 from hookline.journal import default_path
 from hookline.options import KUBERNETES
@@ -191,6 +193,46 @@ class EnclosedRunner:
             if not (lost.fullmatch(name) and self.environ.get(name) == value)
         }
         return whole if self.capabilities.uses_image else {"HOME": "/tmp", **whole}
+
+
+def containers_beside(runner: Runner) -> Runner:
+    """The runner for images, wherever the other hooks run."""
+    if isinstance(runner, EnclosedRunner):
+        runner = runner.inner
+    if runner.capabilities.uses_image:
+        return runner
+    local = runner.local if isinstance(runner, SandboxRunner) else runner
+    if not isinstance(local, LocalRunner):
+        raise UsageError(f"an image needs --on container, local or sandbox; this is {type(runner).__name__}")
+    return ContainerRunner(local)
+
+
+def described(runner: Runner) -> dict[str, Any] | None:
+    """The place of a runner as plain data; None for this machine, as it is."""
+    if not isinstance(runner, EnclosedRunner):
+        return None
+    return {
+        "on": runner.capabilities.name,
+        "mounts": [plain(each) for each in runner.mounts],
+        "each_of": runner.each_of,
+        "network": runner.network,
+        "image": runner.image,
+    }
+
+
+def runner_again(place: Mapping[str, Any] | None) -> Runner:
+    """The runner of a place as plain data, in this process."""
+    if place is None:
+        return LocalRunner()
+    return EnclosedRunner(
+        _RUNNERS[place["on"]](),
+        mounts=tuple(Mount(**each) for each in place["mounts"]),
+        each_of=place["each_of"],
+        hidden=str(default_path(os.environ).parent),
+        network=place["network"],
+        image=place["image"],
+        environ=dict(os.environ),
+    )
 
 
 async def usable(runner: Runner) -> None:

@@ -23,7 +23,8 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Ended, Owed, Record, RunRow, new_run_id, owed
 from hookline.errors import HooklineError, JournalError, RunEnded, RunTimedOut, Skipped
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import claim_abandoned
+from hookline.journal.recovery import claim_abandoned, waits
+from hookline.journal.sqlite import SqliteJournal
 from hookline.symphony.agents import AgentEvent, AgentPlace, AgentSession, CodingAgent, TurnFailed
 from hookline.symphony.hooks import AttemptSite, Scene, fields, issue_fields
 from hookline.symphony.prompt import guidance, rendered
@@ -105,6 +106,7 @@ class Attempt:
             issue=self.issue, workspace=workspace, attempt=self.number, outcome=lambda: self.halt.outcome
         )
         scope = site.scope(Scope.RUN, scene, new_run_id())
+        site.keep(scope.run.id, workspace)
         try:
             outcome = await scope.enter(
                 site.payload(scene),
@@ -206,6 +208,8 @@ async def _made(site: AttemptSite, workspace: Workspace, issue: Issue) -> Worksp
     """Run `after_create`; if it fails, the folder is deleted, so that the next attempt begins afresh."""
     scene = Scene(issue=issue, workspace=workspace)
     scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id)
+    site.keep(workspace.run_id, workspace)
+    site.began.add(workspace.run_id)
     try:
         outcome = await scope.enter(
             site.payload(scene),
@@ -248,7 +252,9 @@ async def _put_away(site: AttemptSite, workspace: Workspace, issue: Issue) -> No
         if whole and journal is not None and not records:
             await _write_beginning(site, workspace)
         scene = Scene(issue=issue, workspace=workspace)
-        scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id, hooks=whole and there)
+        due = whole and there
+        others = await site.kept(workspace.run_id) if due and workspace.run_id not in site.began else None
+        scope = site.scope(Scope.WORKSPACE, scene, workspace.run_id, hooks=due, others=others)
         if not whole:
             await scope.leave(None, Status.LOST, error=LOST)
         elif not there:
@@ -323,6 +329,9 @@ def _open_attempt(records: Sequence[Record]) -> Owed | None:
 
 
 def _is_attempt_here(site: AttemptSite, row: RunRow, records: Sequence[Record]) -> bool:
+    journal = site.recorder.journal
+    if isinstance(journal, SqliteJournal) and waits(journal, row.run_id):
+        return False
     left = _open_attempt(records)
     # Where payloads are not kept, the file tells whose it was.
     near = site.root.path if row.source == site.current().file else None
@@ -341,7 +350,14 @@ async def _attempt_ended(site: AttemptSite, row: RunRow, records: Sequence[Recor
     number = begun.about.get("attempt") or 1
     gone = Workspace(key=key, path=os.path.join(site.root.path, key), identifier=issue.identifier)
     scene = Scene(issue=issue, workspace=workspace or gone, attempt=number - 1 or None)
-    scope = site.scope(Scope.RUN, scene, row.run_id, hooks=workspace is not None and left.due)
+    due = workspace is not None and left.due
+    try:
+        others = await site.kept(row.run_id) if due else None
+    except HooklineError:
+        if site.recorder.journal is not None and site.owner is not None and row.owner is not None:
+            site.recorder.journal.claim(row.run_id, site.owner, row.owner)
+        raise
+    scope = site.scope(Scope.RUN, scene, row.run_id, hooks=due, others=others)
     agent = begun.about.get("agent")
     workflow = scope.facts.workflow and replace(scope.facts.workflow, agent_id=agent)
     scope.facts = replace(scope.facts, agent=agent, workflow=workflow)

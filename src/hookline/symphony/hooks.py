@@ -25,7 +25,11 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment, with_variables
+from hookline.hookfile.ends import hooks_again
 from hookline.journal.masking import SHORTEST, Mask
+from hookline.journal.recovery import put_off
+from hookline.journal.snapshot import snapshot, snapshot_of
+from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import Ending, Order, Output, Runner
 from hookline.symphony.agents.guard import Guard
 from hookline.symphony.read import DEFAULTS, Workflow
@@ -112,6 +116,8 @@ class AttemptSite:
     owner: Owner | None = None
     hooks: tuple[Hook, ...] = ()
     guard: Guard | None = None
+    began: set[str] = field(default_factory=set[str])
+    """The runs of the workspaces that were made here."""
 
     @property
     def withheld_names(self) -> frozenset[str]:
@@ -123,10 +129,34 @@ class AttemptSite:
         """The service's own environment, without the tracker's secrets."""
         return withheld(self.environ, self.withheld_names)
 
-    def scope(self, kind: Scope, scene: Scene, run_id: str, *, hooks: bool = True) -> OpenScope:
+    def keep(self, run_id: str, workspace: Workspace) -> None:
+        """Keep the end hooks of other files for a run that begins here."""
+        if isinstance(self.recorder.journal, SqliteJournal):
+            self.recorder.journal.keep(run_id, snapshot(self.hooks, workspace=workspace.path))
+
+    async def kept(self, run_id: str) -> tuple[Hook, ...]:
+        """The end hooks of other files for a run that began in another process, as they were then."""
+        journal = self.recorder.journal
+        if not isinstance(journal, SqliteJournal):
+            return self.hooks
+        found = snapshot_of(journal, run_id)
+        if found is None:
+            return self.hooks
+        put_off(journal, run_id)
+        return tuple(await hooks_again(found))
+
+    def scope(
+        self,
+        kind: Scope,
+        scene: Scene,
+        run_id: str,
+        *,
+        hooks: bool = True,
+        others: tuple[Hook, ...] | None = None,
+    ) -> OpenScope:
         """The outermost scope of a run at a workspace, with the hooks of other files, then the four of WORKFLOW.md.
 
-        Without `hooks` it is only put on record.
+        Without `hooks` it is only put on record; `others` stand for the hooks of other files.
         """
         workspace, workflow = scene.workspace, self.current()
         number = (scene.attempt or 0) + 1
@@ -149,7 +179,8 @@ class AttemptSite:
                 agent_id=workflow.agent.kind,
             ),
         )
-        around = (*self.hooks, *workspace_hooks(self, scene)) if hooks else ()
+        given = self.hooks if others is None else others
+        around = (*given, *workspace_hooks(self, scene)) if hooks else ()
         return OpenScope(run, Pipeline(around, self.recorder), kind, facts, name=workspace.identifier)
 
     def payload(self, scene: Scene) -> dict[str, Any]:

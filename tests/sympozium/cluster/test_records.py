@@ -29,6 +29,7 @@ from hookline.engine.record import (
     VerdictKind,
 )
 from hookline.errors import JournalError
+from hookline.hookfile.ends import hooks_again
 from hookline.journal.recovery import owner, recover
 from hookline.kube.objects import AGENT_RUN, CLAIM, JOB, POD, Kind
 from hookline.runners.local import LocalRunner
@@ -346,7 +347,7 @@ async def test_no_start_on_this_machine_ends_a_run_that_is_on_a_cluster(tmp_path
             owner=owner(),
         )
         assert await recovered(site) == []
-        assert await recover(journal, owner(), lambda _: ()) == []
+        assert await recover(journal, owner(), hooks_again) == []
         assert journal.records(run_id_of(state)) == before
         await runner.close()
         journal.close()

@@ -20,6 +20,7 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
 from hookline.errors import AgentFailed, Refused
 from hookline.journal.recovery import owner
+from hookline.journal.snapshot import snapshot
 
 
 class PausedCall(NamedTuple):
@@ -80,6 +81,9 @@ class AdkRun(AgentContext):
         """Owner and declaration for the record of the run, from which it can be ended after a crash."""
         if self.run.recorder.journal is None:
             return {}
+        keep = getattr(self.run.recorder.journal, "keep", None)
+        if keep is not None:
+            keep(self.run.id, snapshot(self.inside.hooks))
         agent = AgentDeclaration(**_described(self.invocation.agent, self.inside.root_workflow_id))
         hooks = tuple(hook_declaration(hook) for hook in self.inside.hooks)
         declaration = Declaration(format="google-adk", source="", agent=agent, hooks=hooks)

@@ -16,11 +16,12 @@ from hookline.engine.lifecycle import Approver, Run
 from hookline.engine.pipeline import Recorder
 from hookline.engine.plain import plain
 from hookline.engine.point import Point, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Owner, Question, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import FileError, HookBroke
 from hookline.handlers.process import WORKSPACE, broke, context_json, environment, with_last_lines
 from hookline.journal.masking import Mask
+from hookline.journal.sqlite import SqliteJournal
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.runners import Ending, Mount, Order, Runner
 from hookline.sympozium import phases
@@ -54,7 +55,7 @@ class LocalSite:
     home: Home
     runner_of: Callable[[str], Runner]
     agent_runner: Runner
-    journal: Journal
+    journal: SqliteJournal
     owner: Owner
     watchers: tuple[Callable[[Record], None], ...] = ()
     approver: Approver | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hookline.engine.context import Facts, WorkflowContext
+from hookline.engine.hook import Hook
 from hookline.engine.lifecycle import OpenScope
 from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.plain import as_text, plain, typed
@@ -22,7 +23,18 @@ from hookline.engine.point import Point, Scope, Status
 from hookline.engine.record import Owner, Record, RunRow, new_run_id, owed
 from hookline.engine.result import Outcome
 from hookline.errors import AgentFailed, HooklineError, RunEnded, RunTimedOut, Skipped, UsageError
-from hookline.journal.recovery import LOST, alive, claim_abandoned, format_of, lost_end, lost_ends
+from hookline.hookfile.ends import hooks_again
+from hookline.journal.recovery import (
+    LOST,
+    alive,
+    claim_abandoned,
+    format_of,
+    lost_end,
+    lost_ends,
+    put_off,
+    waits,
+)
+from hookline.journal.snapshot import snapshot, snapshot_of
 from hookline.kube.pod_state import ContainerPhase, ContainerState, EndReason
 from hookline.sympozium import resolve
 from hookline.sympozium.environment import task_input
@@ -85,7 +97,12 @@ async def recovered(site: LocalSite) -> list[Ran]:
     def is_left(row: RunRow, records: Sequence[Record]) -> bool:
         return format_of(records) == FORMAT and not (site.home.path / row.run_id).exists()
 
-    found = [await resumed(site, folder) for folder in site.home.left()]
+    found: list[Ran | None] = []
+    for folder in site.home.left():
+        if waits(site.journal, folder.run_id):
+            folder.let_go()
+        else:
+            found.append(await resumed(site, folder))
     recorder = Recorder(site.journal, site.watchers)
     found += [await _given_up(recorder, *each) for each in claim_abandoned(site.journal, site.owner, is_left)]
     return [each for each in found if each is not None]
@@ -103,13 +120,23 @@ async def resumed(site: LocalSite, folder: Folder) -> Ran | None:
         try:
             asked = resolve.kept_request(folder)
             spec = replace(resolve.spec_of(asked), name=folder.run_id)
+            given = await _given_hooks(site, folder.run_id)
         except HooklineError as exc:
             return Ran(run_id=folder.run_id, phase=Phase.FAILED, status={}, problem=str(exc))
         seen = typed(Seen, folder.read(SEEN) or {})
-        return await _LocalRun(site, asked, spec, folder, seen).broken_off()
+        return await _LocalRun(site, asked, spec, folder, seen).broken_off(given)
     finally:
         # Also where the user ends us meanwhile: the rest is done when the folder is recovered.
         folder.let_go()
+
+
+async def _given_hooks(site: LocalSite, run_id: str) -> Sequence[Hook]:
+    """The end hooks that the run was given by the command line, as they were then."""
+    kept = snapshot_of(site.journal, run_id)
+    if kept is None or not kept.hooks:
+        return ()
+    put_off(site.journal, run_id)
+    return await hooks_again(kept)
 
 
 def _taken_over(site: LocalSite, run_id: str, held_by: Owner) -> bool:
@@ -122,7 +149,7 @@ class _LocalRun(Ground):
     """One run while it is at work."""
 
     async def done(self) -> Ran:
-        scope = self._scope()
+        scope = self._scope(self.site.hooks)
         try:
             await self._worked(scope)
         except GeneratorExit:
@@ -133,6 +160,7 @@ class _LocalRun(Ground):
         return await self._over()
 
     async def _worked(self, scope: OpenScope) -> None:
+        self.site.journal.keep(self.run.id, snapshot(self.site.hooks, workspace=str(self.folder.workspace)))
         try:
             entered = await scope.enter(
                 {"input": self._task, "workspace": str(self.folder.workspace)},
@@ -156,8 +184,11 @@ class _LocalRun(Ground):
         else:
             await scope.left(self.shown, Status.OK)
 
-    async def broken_off(self) -> Ran:
-        """End a run that a killed process left: postRun hooks that had not ended, the record, the folders."""
+    async def broken_off(self, given: Sequence[Hook]) -> Ran:
+        """End a run that a killed process left: its end hooks that had not ended, the record, the folders.
+
+        `given` are the end hooks of the command line that began it.
+        """
         left = owed(self.site.journal.records(self.run.id))
         again = any(each.again for each in left if each.begun.scope is Scope.RUN)
         self.change(**self._settled(LOST))
@@ -167,7 +198,7 @@ class _LocalRun(Ground):
         why = AGAIN if again else LOST
         self.show(note=why)
         status = _STATUS.get(outcome(self.spec.hooks, self.seen), Status.LOST)
-        await self._scope().left(self.shown, status)
+        await self._scope(given).left(self.shown, status)
         return await self._over()
 
     def _settled(self, why: str) -> dict[str, Any]:
@@ -195,9 +226,9 @@ class _LocalRun(Ground):
     def _task(self) -> Any:
         return plain(self.spec.task)
 
-    def _scope(self) -> OpenScope:
-        site, run = self.site, self.run
-        hooks = (*site.hooks, *container_hooks(self))
+    def _scope(self, given: Sequence[Hook]) -> OpenScope:
+        run = self.run
+        hooks = (*given, *container_hooks(self))
         pipeline = Pipeline(hooks, self.recorder)
         return OpenScope(
             run, pipeline, Scope.RUN, self._facts(self.scope_id), name=self.spec.instance or self.spec.name
