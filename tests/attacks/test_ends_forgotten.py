@@ -309,6 +309,19 @@ async def test_500_runs_that_wait_cost_a_start_one_query(tmp_path):
     assert len([each for each in statements if not each.startswith("PRAGMA")]) == 1
 
 
+async def test_many_runs_at_once_do_not_hold_up_a_start(tmp_path):
+    dead = owner()._replace(pid=2**22, started="0")
+    with SqliteJournal(tmp_path / "journal.db") as journal:
+        for number in range(5):
+            begun = Begun(f"r{number}", "1", None, Scope.RUN, "a", 1.0, {}, {}, {}, None, dead)
+            await journal.write(begun)
+        (found,) = await recover(journal, owner(), ends.hooks_again, within=0)
+        assert found.problem == "no time was left for it and 4 more"
+        assert len(journal.unfinished()) == 5
+        assert len(await recover(journal, owner(), ends.hooks_again)) == 5
+        assert journal.unfinished() == []
+
+
 async def test_the_record_does_not_say_of_a_lost_function_that_it_was_run(tmp_path):
     def made():
         @hook

@@ -133,10 +133,13 @@ async def recover(
     found: list[Recovered] = []
     recorder = Recorder(journal, watch)
     ends = time.monotonic() + within
-    for row in _due(journal):
+    due = [row for row in _due(journal) if is_abandoned(row)]
+    for number, row in enumerate(due):
         if time.monotonic() >= ends:
+            rest = f"no time was left for it and {len(due) - number - 1} more"
+            found.append(Recovered(row.run_id, row.name, 0, rest))
             break
-        if row.owner is None or not is_abandoned(row) or not journal.claim(row.run_id, row.owner, me):
+        if row.owner is None or not journal.claim(row.run_id, row.owner, me):
             continue
         try:
             found.append(await _recovered(journal, recorder, row, hooks_of))
@@ -164,19 +167,28 @@ async def _recovered(
 ) -> Recovered:
     from hookline.journal.snapshot import snapshot_of
 
-    kept, hooks, note, ran = snapshot_of(journal, row.run_id), list[Hook](), None, 0
+    kept, hooks, note, ran = snapshot_of(journal, row.run_id), (), None, 0
     left = owed(journal.records(row.run_id))
     if any(item.due and item.begun.scope in RUN_AGAIN for item in left):
         if kept is None:
             note = "its end hooks were not kept, so they cannot be run"
         elif kept.hooks:
-            # First of all, so that whatever ends this process now does not do so at every start.
-            put_off(journal, row.run_id)
-            hooks = [*await hooks_of(kept)]
+            hooks = await made_or_put_off(journal, row.run_id, hooks_of(kept))
             note = kept.unknown
     for item in left:
         ran += await _ended(recorder, item, hooks, note)
     return Recovered(row.run_id, row.name, ran, note=note)
+
+
+async def made_or_put_off(
+    journal: SqliteJournal, run_id: str, made: Awaitable[Sequence[Hook]]
+) -> Sequence[Hook]:
+    """The hooks; where they cannot be made, or whoever waits for them gives up, the run waits for a while."""
+    try:
+        return await made
+    except BaseException:
+        put_off(journal, run_id)
+        raise
 
 
 def put_off(journal: SqliteJournal, run_id: str) -> None:

@@ -27,7 +27,7 @@ from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment, with_variables
 from hookline.hookfile.ends import hooks_again
 from hookline.journal.masking import SHORTEST, Mask
-from hookline.journal.recovery import put_off
+from hookline.journal.recovery import made_or_put_off
 from hookline.journal.snapshot import snapshot, snapshot_of
 from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import Ending, Order, Output, Runner
@@ -142,8 +142,7 @@ class AttemptSite:
         found = snapshot_of(journal, run_id)
         if found is None:
             return self.hooks
-        put_off(journal, run_id)
-        return tuple(await hooks_again(found))
+        return tuple(await made_or_put_off(journal, run_id, hooks_again(found)))
 
     def scope(
         self,

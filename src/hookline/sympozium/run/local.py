@@ -31,7 +31,7 @@ from hookline.journal.recovery import (
     format_of,
     lost_end,
     lost_ends,
-    put_off,
+    made_or_put_off,
     waits,
 )
 from hookline.journal.snapshot import snapshot, snapshot_of
@@ -135,8 +135,7 @@ async def _given_hooks(site: LocalSite, run_id: str) -> Sequence[Hook]:
     kept = snapshot_of(site.journal, run_id)
     if kept is None or not kept.hooks:
         return ()
-    put_off(site.journal, run_id)
-    return await hooks_again(kept)
+    return await made_or_put_off(site.journal, run_id, hooks_again(kept))
 
 
 def _taken_over(site: LocalSite, run_id: str, held_by: Owner) -> bool:
