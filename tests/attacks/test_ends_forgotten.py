@@ -125,6 +125,23 @@ def by_user(scene, text):
     return file, []
 
 
+def by_script(scene, text):
+    scene.write("x.yaml", "hooks:\n- {name: clean, on: run.end, shell: ./clean.sh now}\n")
+    return by_file_of_shell(scene, text), ["--hooks", "x.yaml"]
+
+
+def by_command(scene, text):
+    scene.write("x.yaml", "hooks:\n- {name: clean, on: run.end, command: [sh, clean.sh]}\n")
+    return by_file_of_shell(scene, text), ["--hooks", "x.yaml"]
+
+
+def by_file_of_shell(scene, text):
+    script = f'#!/bin/sh\necho "{text} $HOOKLINE_RUN_ID $HOOKLINE_STATUS" >> "$ENDS"\n'
+    file = scene.write("clean.sh", script)
+    file.chmod(0o755)
+    return file
+
+
 def by_python_in_yaml(scene, text):
     scene.write("x.yaml", "hooks:\n- {name: clean, on: run.end, python: 'h.py:clean'}\n")
     return scene.write("h.py", FUNCTION.format(on="", word=text)), ["--hooks", "x.yaml"]
@@ -144,12 +161,22 @@ def by_agent(scene, text):
     return scene.write("victim.py", VICTIM.format(more=more, ends=", on_run_end=[clean]")), []
 
 
-WAYS = [by_option, by_project, by_user, by_python_in_yaml, by_python, by_module, by_agent]
-OF_PYTHON = [by_python_in_yaml, by_module, by_agent]
+WAYS = [
+    by_option,
+    by_project,
+    by_user,
+    by_script,
+    by_command,
+    by_python_in_yaml,
+    by_python,
+    by_module,
+    by_agent,
+]
+OF_FILES = [by_script, by_command, by_python_in_yaml, by_module, by_agent]
 CASES = [
     *((way, "removed") for way in WAYS),
-    *((way, "changed") for way in (by_option, *OF_PYTHON)),
-    *((way, "a link to another") for way in OF_PYTHON),
+    *((way, "changed") for way in (by_option, *OF_FILES)),
+    *((way, "a link to another") for way in OF_FILES),
 ]
 
 

@@ -43,6 +43,7 @@ from hookline.errors import FileError, HookBroke, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
+from hookline.hookfile import trust
 from hookline.hookfile.importer import function_of, imported, is_ready_guard
 from hookline.hookfile.keys import foreign_point
 from hookline.hookfile.sources import is_machine
@@ -237,7 +238,6 @@ def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
 
 
 def live(declared: HookDeclaration, runner: Runner) -> Hook:
-    """The hook of a declaration, ready to be called."""
     foreign = "event" in declared.params
     if declared.kind == "python":
         target = function_of(declared)
@@ -296,9 +296,11 @@ def _declared(made: Hook, where: str, key: str) -> HookDeclaration:
 
 
 def _again(declared: HookDeclaration, runner: Runner) -> dict[str, Any]:
-    from hookline.runners.places import described  # not where hooks are only looked at
+    from hookline.runners.places import described  # not for `check`
 
-    return {"declared": plain(declared), "place": described(runner)}
+    folder = declared.params.get("folder")
+    scripts = trust.scripts(Path(folder), declared) if folder else {}
+    return {"declared": plain(declared), "place": described(runner), "scripts": scripts}
 
 
 def _identity(declared: HookDeclaration) -> str | None:
@@ -370,7 +372,12 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
     try:
         containers = containers_beside(runner)
     except UsageError as exc:
-        return _never_started(str(exc))
+        why = f"could not start: {exc}"
+
+        def never(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
+            raise HookBroke(why, kind="not_started")
+
+        return never
     return container_handler(
         params["image"],
         containers,
@@ -380,13 +387,6 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
         network=params.get("network", False),
         timeout=declared.timeout,
     )
-
-
-def _never_started(why: str) -> Handler:
-    def handler(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
-        raise HookBroke(f"could not start: {why}", kind="not_started")
-
-    return handler
 
 
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {

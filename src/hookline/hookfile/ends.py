@@ -9,11 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any
 
 from hookline.engine.context import HookContext, WorkflowContext
@@ -132,6 +138,8 @@ def main() -> None:
     text = json.dumps(_answer(task), default=str).encode()
     while text:
         text = text[os.write(report, text) :]
+    if _copies.cache_info().currsize:
+        _copies().cleanup()
     os._exit(0)  # threads that they left do not hold up the next run
 
 
@@ -183,8 +191,40 @@ def _made(entry: Mapping[str, Any]) -> tuple[Hook, Runner]:
         "on_error": entry["on_error"] and OnError(entry["on_error"]),
         "mode": Mode.ENFORCE,
     }
+    declared = HookDeclaration(**given)
     runner = runner_again(how["place"])
-    return live(HookDeclaration(**given), runner), runner
+    for word, file in how.get("scripts", {}).items():
+        kept = importer.CONTENTS.get(file)
+        if kept is not None and kept != _content(file):
+            declared = replace(declared, params=_with_copy(declared, word, file, kept, how["place"]))
+    return live(declared, runner), runner
+
+
+def _content(file: str) -> bytes | None:
+    try:
+        return Path(file).read_bytes()
+    except OSError:
+        return None
+
+
+def _with_copy(declared: HookDeclaration, word: str, file: str, kept: bytes, place: Any) -> Mapping[str, Any]:
+    """The parameters of a process with the copy that was kept of its script, which is another one now."""
+    params = declared.params
+    shown = word if declared.kind != "shell" else rf"(?<![\w./'\"-]){re.escape(word)}(?![\w./'\"-])"
+    if place is not None or (declared.kind == "shell" and not re.search(shown, params["script"])):
+        told = "it is not what it was when the run began; put it back"
+        raise FileError(told, file=file)
+    copy = Path(_copies().name, f"{len(os.listdir(_copies().name))}-{os.path.basename(file)}")
+    copy.touch(0o700)
+    copy.write_bytes(kept)
+    if declared.kind == "shell":
+        return {**params, "script": re.sub(shown, lambda _: shlex.quote(str(copy)), params["script"])}
+    return {**params, "argv": [str(copy) if each == word else each for each in params["argv"]]}
+
+
+@cache
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hookline-ends-")
 
 
 def _of_agent(name: str, source: str, index: int) -> Hook:

@@ -259,13 +259,20 @@ def _store(environ: Mapping[str, str]) -> Path:
 
 def _named(folder: Path, hooks: tuple[HookDeclaration, ...]) -> Iterator[str]:
     for hook in hooks:
-        start = Path(hook.params.get("cwd") or folder)
-        for word in _words(hook):
-            full = Path(os.path.realpath(start / word))
-            # Interpreters and other programs of the machine change with it, and are not the repository's. What a hook
-            # only reads or writes is left out: its own log would take its approval away.
-            if full.is_relative_to(folder) and not os.path.isdir(full) and files.is_code(full):
-                yield str(full.relative_to(folder))
+        yield from (os.path.relpath(full, folder) for full in scripts(folder, hook).values())
+
+
+def scripts(folder: Path, hook: HookDeclaration) -> dict[str, str]:
+    """The code in a folder that a hook names, by the word that names it."""
+    start = Path(hook.params.get("cwd") or folder)
+    found = {word: Path(os.path.realpath(start / word)) for word in _words(hook)}
+    # Interpreters and other programs of the machine change with it, and are not the repository's. What a hook
+    # only reads or writes is left out: its own log would take its approval away.
+    return {
+        word: str(full)
+        for word, full in found.items()
+        if full.is_relative_to(folder) and not os.path.isdir(full) and files.is_code(full)
+    }
 
 
 def _words(hook: HookDeclaration) -> list[str]:

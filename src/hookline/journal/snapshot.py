@@ -1,7 +1,7 @@
 """The end hooks of a run as they were at its start: kept with its beginning, so that a crash takes none of them.
 
-Of Python the content of the file that is named is kept, the same content once for all runs; what that file imports is
-not. Variables with secret names are kept by name.
+Of Python and of scripts the content of the file that is named is kept, the same content once for all runs; what that file
+imports or starts is not. Variables with secret names are kept by name.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def snapshot(
     import json
 
     contents = {_DATA: json.dumps(data, sort_keys=True).encode()}
-    for file in named.values():
+    scripts = [file for each in listed for file in _scripts(each["how"])]
+    for file in (*named.values(), *scripts):
         try:
             contents[file] = Path(file).read_bytes()
         except OSError:
@@ -151,6 +152,11 @@ def _places(how: Mapping[str, Any] | None) -> Iterator[str]:
     elif how["declared"]["kind"] == "python":
         params = how["declared"]["params"]
         yield params.get("file") or params["module"]
+
+
+def _scripts(how: Mapping[str, Any] | None) -> Iterable[str]:
+    """The scripts that a hook starts."""
+    return () if how is None else how.get("scripts", {}).values()
 
 
 def _file(place: str) -> str | None:
