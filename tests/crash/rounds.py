@@ -65,7 +65,12 @@ agent: {kind: command, command: AGENT, max_turns: 1, max_retry_backoff_ms: 200}
 ---
 work
 """
-WORK = '#!/bin/sh\nsleep 0.3\nprintf -- "---\\nstate: Done\\n---\\n" > "$ISSUES/$(basename "$PWD").md"\n'
+WORK = """#!/bin/sh
+sleep 0.3
+name=$(basename "$PWD")
+printf -- '---\\nstate: Done\\n---\\n' > "$ISSUES/.$name.part"
+mv "$ISSUES/.$name.part" "$ISSUES/$name.md"
+"""
 LINE = re.compile(r"(begin|end) (\w+) (\S+)")
 LATEST = 1.5
 """Seconds after its first hook when a run is killed at the latest."""
@@ -109,7 +114,7 @@ class Scene:
         self._write("hooks.yaml", HOOKS + (OF_WORKSPACE if self.kind == "serve" else ""))
         self._write("own.py", OWN)
         if self.kind == "serve":
-            number = len(list(self.issues.iterdir()))
+            number = len(list(self.issues.glob("*.md")))
             (self.issues / f"A-{number}.md").write_text("---\nstate: Todo\n---\n")
         return self._started("--hooks", "hooks.yaml", last=False)
 
@@ -133,11 +138,13 @@ class Scene:
         """One start that is killed at some moment after its first hook; True if it was still there."""
         before = len(self.lines())
         started = self.start()
-        until(partial(self._has_begun, started, before), "no hook ran")
-        time.sleep(self.chance.uniform(0, LATEST))
-        alive = started.poll() is None
-        started.kill()
-        started.communicate()
+        try:
+            until(partial(self._has_begun, started, before), "no hook ran")
+            time.sleep(self.chance.uniform(0, LATEST))
+        finally:
+            alive = started.poll() is None
+            started.kill()
+            started.communicate()
         until(lambda: not self.processes(), "processes were left behind")
         way = self.chance.choice(("kept", "removed", "changed"))
         for name in () if way == "kept" else ("own.py", "hooks.yaml"):
@@ -162,7 +169,7 @@ class Scene:
         until(lambda: not self.processes(), "processes were left behind")
 
     def _all_done(self) -> bool:
-        texts = [file.read_text() for file in self.issues.iterdir()]
+        texts = [file.read_text() for file in self.issues.glob("*.md")]
         work = self.folder / "work"
         return all("Done" in text for text in texts) and not [
             each for each in work.iterdir() if not each.name.startswith(".")
