@@ -298,6 +298,15 @@ def test_a_run_that_cannot_be_ended_is_dropped_for_good_and_on_record(scene):
     assert not scene.said()
 
 
+async def test_a_workspace_that_cannot_be_ended_is_dropped_too(scene):
+    with scene.journal() as journal:
+        await journal.write(Begun("w", "1", None, Scope.WORKSPACE, "A-1", 1.0, {}, {}))
+    assert scene.hookline("runs", "drop", "w").returncode == 0
+    with scene.journal() as journal:
+        (ended,) = (each for each in journal.records("w") if isinstance(each, Ended))
+    assert "dropped by" in ended.error
+
+
 def test_a_run_that_is_at_work_is_not_dropped(scene):
     started = scene.hookline.start("run", "victim.py:agent", "go", "-q")
     with open(scene.folder / "at_work"):

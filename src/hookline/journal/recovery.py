@@ -204,14 +204,17 @@ def waits(journal: SqliteJournal, run_id: str) -> float:
 
 
 async def drop(journal: SqliteJournal, run_id: str, by: str) -> None:
-    """End a broken-off run for good, on record with the name of who did; its end hooks are not run."""
+    """End a broken-off run for good, or one that nobody holds, as a workspace's; on record with the name of who did.
+
+    Its end hooks are not run.
+    """
     row = next((each for each in journal.unfinished() if each.run_id == run_id), None)
     if row is None:
         raise UsageError(f"run {run_id} has ended")
     if (row.source or "").startswith(THERE):
         raise UsageError(f"run {run_id} is on a cluster; end it there")
-    if row.owner is None or not is_abandoned(row) or not journal.claim(run_id, row.owner, owner()):
-        raise UsageError(f"run {run_id} is not broken off: a process is at work on it, or none ever held it")
+    if row.owner is not None and not (is_abandoned(row) and journal.claim(run_id, row.owner, owner())):
+        raise UsageError(f"run {run_id} is not broken off: a process is at work on it")
     for each in lost_ends(journal.records(run_id), f"{LOST}; dropped by {by}, its end hooks were not run"):
         await journal.write(each)
 
