@@ -99,6 +99,7 @@ if asked["terminal"]:
     os.write(keyboard, asked["typed"].encode())
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     os.dup2(terminal, 0)
+own = os.getpid()
 sys.argv[1:] = asked["words"]
 sys.path[0] = os.getcwd()
 if asked["machine"]:
@@ -128,7 +129,8 @@ names = [spec.name for spec in specs if spec and str(spec.origin).startswith(PAC
 if names and not first:
     with open(asked["loaded"], "w") as loaded:
         loaded.write(" ".join(names))
-os.write(writes, b"%d" % (code or 0))
+if os.getpid() == own:  # and no fork of the command's
+    os.write(writes, b"%d" % (code or 0))
 os._exit(code or 0)
 """
 

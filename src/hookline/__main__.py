@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+
+_ENDS = ("Stop", "SubagentStop", "SessionEnd", "Post", "After")
+"""How the names of events begin at which nothing is about to happen."""
 
 
 def main() -> None:
@@ -14,15 +18,33 @@ def main() -> None:
     if words[:1] == ["answer"]:
         # The garbage of one answer goes with the process; collecting it would take longer than the answer.
         gc.disable()
-        from hookline import answer
-
-        sys.exit(answer.main(words[1:]))
+        _answer(words[1:])
     from hookline.cli import app
 
     code = app.main(words)
     # At its end the interpreter looks for cycles in all that was imported, for longer than some commands take.
     gc.freeze()
     sys.exit(code)
+
+
+def _answer(words: list[str]) -> None:
+    """Answer and end the process: with a refusal where not even that can be done, for want of memory or of a module."""
+    try:
+        from hookline import answer
+
+        code = answer.main(words)
+    except SystemExit:
+        raise
+    except BaseException as exc:
+        code = 1 if any(word.startswith(_ENDS) for word in words[:1]) else 2
+        try:
+            os.write(
+                2, f"hookline could not be asked: {type(exc).__name__}: {exc}\n".encode("utf-8", "replace")
+            )
+        except BaseException:
+            pass
+    # The interpreter would end with another code where what is left for standard error cannot be written.
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from hookline.claude.answer import CallerAnswer, answer, trouble
-from hookline.claude.events import CALLERS, PROJECT_FOLDERS, meant, point_of, refuses
+from hookline.claude.events import CALLERS, PROJECT_FOLDERS, fails_closed, meant, point_of, refuses
 from hookline.claude.hooks import process_of, when_of
 from hookline.claude.payload import context_of, event_named_in, payload_in
 from hookline.claude.scope import answered_elsewhere, begun, ended, renamed
@@ -35,7 +35,7 @@ from hookline.engine.point import Status
 from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
-from hookline.files import output
+from hookline.files import output, write_all
 from hookline.hookfile.compiler import copy_of, keep_copy
 from hookline.hookfile.importer import function_of, is_ready_guard
 from hookline.hookfile.person import note_client
@@ -102,7 +102,9 @@ def main(words: list[str]) -> int:
     if answer_and_exit is not None:
         answer_and_exit()
     gc.enable()
-    return _tell(_long_way(asked, stdin))
+    name = asked.event or (event.name if event is not None else event_named_in(stdin))
+    facts = event.context.facts if event is not None else None
+    return _tell(_apart(lambda: _long_way(asked, stdin), name, asked.caller, facts), name, asked.caller)
 
 
 def _usual_options(words: list[str]) -> _Asked | None:
@@ -179,6 +181,18 @@ def _files(asked: _Asked, payload: Json) -> list[Path]:
     if not found:
         raise UsageError(f"there is no {FILE} in {folders[0]} or above it; write one, or name it with --file")
     return [Path(each.file) for each in found]
+
+
+def _apart(
+    work: Callable[[], CallerAnswer], event: str, caller: str, facts: Facts | None, *, at_once: bool = False
+) -> CallerAnswer:
+    """The answer of work that calls somebody else's code, done in a process that this code may end without ending us."""
+    from hookline.fork import in_fork  # not for ready guards
+
+    try:
+        return CallerAnswer(*json.loads(in_fork(lambda: json.dumps(work()).encode(), at_once=at_once)))
+    except Exception as exc:
+        return _troubled(exc, event, caller, facts)
 
 
 def _long_way(asked: _Asked, stdin: bytes) -> CallerAnswer:
@@ -261,11 +275,15 @@ def _short_way(asked: _Asked, event: ForeignEvent) -> Callable[[], None] | None:
     hooks = [_live(row, row in fitting, row in concerned, point, runner) for row in standing]
 
     def answer_and_exit() -> None:
-        code = _tell(_said(hooks, runner, event))
-        if any(row.kind == "python" and not is_ready_guard(row.params) for row in concerned):
-            # Somebody else's code may want to hear of the end.
-            sys.exit(code)
-        sys.stderr.flush()
+        foreign = [row for row in concerned if not is_ready_guard(row.params)]
+        if foreign:
+            # Somebody else's Python may want to hear of the end.
+            at_once = all(row.kind != "python" for row in foreign)
+            name, facts = event.name, event.context.facts
+            said = _apart(lambda: _said(hooks, runner, event), name, event.caller, facts, at_once=at_once)
+        else:
+            said = _said(hooks, runner, event)
+        code = _tell(said, event.name, event.caller)
         # Nothing is open any more that would have to be closed, and to take the interpreter down takes its time.
         os._exit(code)
 
@@ -317,8 +335,8 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
     return said._replace(stderr="".join([said.stderr, *(f"hookline: {each}\n" for each in told)]))
 
 
-def _tell(said: CallerAnswer) -> int:
-    """Write it where the caller reads; the exit code that goes with it."""
+def _tell(said: CallerAnswer, event: str, caller: str) -> int:
+    """Write it where the caller reads; the exit code that goes with it, also where it cannot be written."""
     # Half a surrogate pair, which an event may carry and UTF-8 may not, becomes the escape that JSON has for it.
     output.write_bytes(said.stdout.encode("utf-8", "backslashreplace"))
     told = said.stderr
@@ -327,9 +345,10 @@ def _tell(said: CallerAnswer) -> int:
         why = output.fault or "its reader has gone"
         told += f"hookline: standard output cannot be written: {why}; the answer was {said.stdout.strip()}\n"
     with suppress(OSError):
-        sys.stderr.write(told)
-        sys.stderr.flush()
-    return _REFUSED if output.lost else said.exit_code
+        write_all(2, told.encode("utf-8", "backslashreplace"))
+    if not output.lost:
+        return said.exit_code
+    return _REFUSED if said.refused or fails_closed(event, caller) else 1
 
 
 def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> CallerAnswer:

@@ -336,7 +336,7 @@ def test_at_every_event_a_broken_guard_and_our_own_trouble_do_what_is_right_ther
 @in_earnest
 @pytest.mark.parametrize(
     ("does", "within", "said"),
-    [("os.kill(os.getpid(), 9)", 590, "exit code 137"), ("time.sleep(600)", 1, "exit code 142")],
+    [("os.kill(os.getppid(), 9)", 590, "exit code 137"), ("time.sleep(600)", 1, "exit code 142")],
     ids=["killed in the middle", "hangs"],
 )
 def test_an_answer_that_is_killed_or_hangs_is_a_refusal(home, does, within, said):
