@@ -103,6 +103,7 @@ RESULTS = [
     ("tool.start", says("3 passed", output="text"), ("continue", "")),
     ("tool.start", says(DENY, output="text"), ("continue", "")),
     ("model.start", says("hm"), (None, PLAIN)),
+    ("step.start", says("hm"), (None, PLAIN)),
     ("tool.end", says("hm"), ("continue", "")),
     ("agent.start", says("hm"), ("continue", "hm")),
     ("agent.start", sh("echo hm"), ("continue", "")),

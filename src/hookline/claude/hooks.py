@@ -144,6 +144,8 @@ def result_of(
 def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResult:
     """The result of a hook of `hookline.yaml`, which means the same under every caller; `reads` is its `output` or kind."""
     from hookline.claude.wire import Reading, decode_by
+    from hookline.engine.stdlib import replace
+    from hookline.errors import HookBroke
     from hookline.handlers.process import with_last_lines
 
     facts = context.facts
@@ -156,11 +158,20 @@ def own_result_of(ending: Ending, context: HookContext, reads: str) -> HookResul
     failed = None if answers == "all" else with_last_lines(ending.in_words(), ending)
     reading = Reading(name, rules, called_at(facts), answers, failed)
     code = ending.exit_code if ending.exit_code is not None else 1
-    result = decode_by(reading, code, ending.stdout.content, ending.stderr.content)
+    told = ending.stderr.text.strip()
+    try:
+        result = decode_by(reading, code, ending.stdout.content, ending.stderr.content)
+    except HookBroke as exc:
+        if not told or ending.stderr.last_lines() in str(exc):
+            raise
+        raise HookBroke(with_last_lines(str(exc), ending), kind=exc.kind) from exc
+    if told and result.action is HookAction.CONTINUE:
+        result = replace(result, error_message="\n".join(filter(None, (result.error_message, told))))
     return with_own_path(result, context)
 
 
 _TEXTS = {
+    Point.STEP_START: "broke",
     Point.TOOL_START: "broke",
     Point.MODEL_START: "broke",
     Point.AGENT_START: "context",
