@@ -9,6 +9,8 @@ import gc
 import os
 import sys
 
+_LINGER = 2.0
+"""Seconds that threads which are no daemons have once a command is done."""
 _ENDS = ("Stop", "SubagentStop", "SessionEnd", "Post", "After")
 """How the names of events begin at which nothing is about to happen."""
 
@@ -24,7 +26,28 @@ def main() -> None:
     code = app.main(words)
     # At its end the interpreter looks for cycles in all that was imported, for longer than some commands take.
     gc.freeze()
+    _end_threads(code)
     sys.exit(code)
+
+
+def _end_threads(code: int) -> None:
+    """End the process in a moment, if what a hook or a tool has started would keep it alive."""
+    threading = sys.modules.get("threading")
+    if threading is None or not (
+        others := [each.name for each in threading.enumerate() if not each.daemon][1:]
+    ):
+        return
+
+    def end() -> None:
+        try:
+            print(f"hookline: ended with threads still running: {', '.join(others)}", file=sys.stderr)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+    timer = threading.Timer(_LINGER, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _answer(words: list[str]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from hookline.engine.pipeline import inside
 from hookline.engine.threads import Threads
 from hookline.errors import HooklineError
 
@@ -18,7 +20,9 @@ T = TypeVar("T")
 INTERRUPTED = 130
 """The exit code of a program that was ended by a signal."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AT_ONCE = 1.0
+"""Seconds that the loop has to hear of a second signal; a hook that holds it up is not waited for any longer."""
 _LARGEST_EXPONENT = 60
 _GRACE = 5.0
 """Seconds that a thread has to put away what it began; it only waits where it cannot be reached."""
@@ -133,42 +137,101 @@ def backoff(attempt: int, *, first: float, longest: float, jitter: float = 0.0) 
 
 
 def on_signals(call: Callable[[int], object]) -> None:
-    """From now on, until the loop ends, Ctrl-C and SIGTERM call this with their number, in the loop."""
+    """From now on, until the loop ends, Ctrl-C, SIGTERM and a closed terminal call this with their number, in the loop."""
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in _heeded():
         loop.add_signal_handler(number, call, number)
 
 
 def off_signals() -> None:
     """From now on, signals do again what they do by themselves."""
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    for number in _heeded():
         loop.remove_signal_handler(number)
+
+
+def _heeded() -> list[signal.Signals]:
+    """Our signals but SIGHUP where that is ignored, as under `nohup`."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [each for each in _SIGNALS if not (ignored and each is signal.SIGHUP)]
 
 
 def run_interruptible(
     main: Callable[[], Coroutine[Any, Any, int]], told: Callable[[str], object] | None = None
 ) -> int:
-    """Run it in a loop of its own. The first signal cancels it and lets its end hooks run; the next one ends those.
+    """Run it in a loop of its own. The first signal cancels it and lets its end hooks run; the next one ends those, and
+    the process too where something holds up the loop. Hooks do not end the process by `os._exit`.
 
     Returns its exit code, or 130 if it was interrupted. `told` shows a text to the user who interrupted it.
     """
+    interrupts = _Interrupts(told)
 
     async def guarded() -> int:
         task = asyncio.ensure_future(main())
-        first = True
-
-        def interrupt(_number: int) -> None:
-            nonlocal first
-            if first and told is not None:
-                told("interrupted: end hooks are running; Ctrl-C again ends them too")
-            first = False
-            task.cancel()
-
-        on_signals(interrupt)
+        interrupts.cancels(task)
         try:
             return await task
         except asyncio.CancelledError:
             return INTERRUPTED
 
-    return asyncio.run(guarded())
+    before = {number: signal.getsignal(number) for number in (*_heeded(), signal.SIGALRM)}
+    leave, os._exit = os._exit, _exit_of(os._exit)
+    try:
+        return asyncio.run(guarded())
+    finally:
+        os._exit = leave
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Interrupts:
+    """Signals, heard by the interpreter itself: a hook that holds up the loop does not hold up these."""
+
+    def __init__(self, told: Callable[[str], object] | None) -> None:
+        self._told = told
+        self._leave = os._exit
+        self._came = self._heard = 0
+
+    def cancels(self, task: asyncio.Task[int]) -> None:
+        """From now on, until they are put back, signals cancel the task."""
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            self._heard += 1
+            task.cancel()
+
+        def came(_number: int, _frame: object) -> None:
+            late = self._came > 1 and self._heard < self._came
+            self._came += 1
+            if self._came == 1 and self._told is not None:
+                with suppress(
+                    OSError, RuntimeError
+                ):  # the terminal is gone, or this is in the midst of a line
+                    self._told("interrupted: end hooks are running; Ctrl-C again ends them too")
+            if late:
+                self._leave(INTERRUPTED)
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(heard)
+            if self._came > 1:
+                signal.signal(signal.SIGALRM, self._still_held_up)
+                signal.setitimer(signal.ITIMER_REAL, _AT_ONCE)
+
+        for number in _heeded():
+            signal.signal(number, came)
+
+    def _still_held_up(self, _number: int, _frame: object) -> None:
+        if self._heard < self._came:
+            # Watchers end what we have started, and the next start runs the ends that are owed.
+            self._leave(INTERRUPTED)
+
+
+def _exit_of(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """`os._exit` as hooks have it: the run is not theirs to end, only what they have forked is."""
+    process = os.getpid()
+
+    def ends(status: int) -> NoReturn:
+        if inside() and os.getpid() == process:
+            raise SystemExit(f"os._exit({status}) in a hook")
+        leave(status)
+
+    return ends

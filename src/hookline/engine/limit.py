@@ -70,6 +70,9 @@ async def finished(
                 raise
             except BaseException as exc:
                 answer = exc
+            if answer is not _WAITS and not (expired or by_others):
+                # It blocked the loop, so nothing could interrupt it.
+                expired = deadline is not None and now() >= deadline
     finally:
         _close(hook)
     kept = task.cancelling() - before - by_others

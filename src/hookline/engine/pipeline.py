@@ -7,6 +7,7 @@ cancellation), the result is "broke", never a verdict and never a crash of ours.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextvars import Context, ContextVar
@@ -21,6 +22,7 @@ from hookline.engine.hook import Hook, Matcher, Mode
 from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called, Recorder, decided
 from hookline.engine.result import CONTINUE, ENDS_THE_WALK, HookResult, Outcome, add_up
+from hookline.errors import HookBroke
 
 _clock = time.perf_counter
 # A name of our own: looking up a member of an enum takes as long as half a hook.
@@ -33,6 +35,31 @@ _Mark = tuple["_Mark | None"]
 """The mark of a walk, known by its identity. It holds the mark of the walk whose hook fires this one."""
 _INSIDE: ContextVar[_Mark | None] = ContextVar("hookline_inside", default=None)
 """The innermost current walk. Timers and tasks that a hook starts have a copy of it, and are recognised by it."""
+
+
+_LEEWAY = 0.1
+"""Seconds over its limit that a hook which did not wait may take: the machine may have been busy with something else."""
+_forked = False
+"""True in a process that a hook has forked; it ends where the hook returns, for the run is its parent's."""
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = inside()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def inside() -> bool:
+    """True in the code of a hook, and in what it has started."""
+    return _INSIDE.get() is not None
+
+
+def end_fork() -> None:
+    """End a process that a hook has forked and that came back from the hook."""
+    if _forked:
+        os._exit(0)
 
 
 class Pipeline:
@@ -85,8 +112,9 @@ class Pipeline:
                 view._given = given  # pyright: ignore[reportPrivateUsage]
                 view.untouched = True
                 waiting = None
+                began = _clock()
                 if walk is not None:
-                    walk.begin()
+                    walk.begin(began)
                 try:
                     if hook.match is not None and not self._fits(hook, hook.match, facts):
                         continue
@@ -106,6 +134,12 @@ class Pipeline:
                     raise
                 except BaseException as exc:
                     answer = exc
+                if _forked:
+                    end_fork()
+                limit = hook.timeout
+                if limit is not None and _clock() - began > limit + _LEEWAY and not hook.limits_itself:
+                    # Nothing could interrupt it; what it says now is too late all the same.
+                    waiting, answer = None, _overran(limit, waiting)
                 if answer is CONTINUE and view.untouched:
                     if walk is not None:
                         walk.note(hook, NOTHING)
@@ -136,6 +170,12 @@ class Pipeline:
 
 async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
+
+
+def _overran(limit: float, waiting: tuple[Coroutine[Any, Any, Any], Any] | None) -> HookBroke:
+    if waiting is not None:
+        waiting[0].close()
+    return HookBroke(f"ran past its limit of {limit:g} s, and held up everything else", kind="timed_out")
 
 
 def _warn(text: str, *values: Any) -> None:
@@ -177,7 +217,9 @@ class _Walk:
 
         limit = None if hook.limits_itself else hook.timeout
         try:
-            return await finished(coroutine, pending, limit, self.holds)
+            answer = await finished(coroutine, pending, limit, self.holds)
+            end_fork()
+            return answer
         except CancelledError:
             self.note(hook, CANCELLED)
             raise
@@ -225,10 +267,10 @@ class _Walk:
             self._recorder.note(decided(given.facts.run_id, given.facts, outcome))
         return outcome
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """Note the time at which the next hook is called."""
         self._left -= 1
-        self._started = _clock()
+        self._started = now
 
     def note(self, hook: Hook, effect: Effect) -> None:
         """Record one call.

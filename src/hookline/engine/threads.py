@@ -160,12 +160,22 @@ def _called(
     context: contextvars.Context, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[Any, BaseException | None]:
     try:
-        return context.run(function, *args), None
+        return context.run(_returned, function, *args), None
     except (StopIteration, GeneratorExit, KeyboardInterrupt) as exc:
         # A future cannot carry the first; the others would look as if they were meant for the waiting task.
         return None, RuntimeError(f"the function raised {type(exc).__name__}")
     except BaseException as exc:
         return None, exc
+
+
+def _returned(function: Callable[..., Any], *args: Any) -> Any:
+    """What the function returns, unless a hook has forked this process: then it ends here."""
+    from hookline.engine.pipeline import end_fork
+
+    try:
+        return function(*args)
+    finally:
+        end_fork()
 
 
 def _not_started(exc: RuntimeError) -> HookBroke:
