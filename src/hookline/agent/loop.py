@@ -38,6 +38,7 @@ from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point, Scope, Status
 from hookline.engine.result import HookAction, Outcome
+from hookline.engine.shared import Shared
 from hookline.errors import AgentFailed, HookFailed, Refused, RunTimedOut, Skipped
 from hookline.tasks import cancel_and_wait
 
@@ -95,7 +96,7 @@ class Loop(AgentContext):
         given = input_in(outcome.payload, Point.AGENT_START)
         self.note(outcome)
         if isinstance(given, list):
-            self.messages.extend(cast("list[Message]", given))
+            self.messages.extend(cast("list[Message]", plain(given)))
         else:
             self.messages.append(text_message("user", as_text(given)))
         self._hook_texts.extend(outcome.tell_model)
@@ -169,17 +170,18 @@ class Loop(AgentContext):
         """Runs one step; returns the outcome instead if its start was refused."""
         self._add_hook_texts()
         scope = self.open(Scope.STEP, agent_scope, str(number), step=number)
-        payload = {"step": number, "messages": list(self.messages)}
+        payload = {"step": number, "messages": Shared(self.messages)}
         self.tell("step_start", step=number)
 
         async def body(outcome: Outcome) -> Step:
             self.note(outcome)
             messages = (
-                messages_in(outcome.payload, Point.STEP_START) if outcome.changed else list(self.messages)
+                messages_in(outcome.payload, Point.STEP_START) if outcome.changed else Shared(self.messages)
             )
             told = [text_message("user", text) for text in outcome.tell_model]
             self.messages.extend(told)
-            reply = await self._reply(scope, [*messages, *told])
+            messages.extend(told)
+            reply = await self._reply(scope, messages)
             self._cut = reply.stop_reason == "length"
             self.messages.append(assistant_message(reply))
             self._save()
@@ -218,7 +220,8 @@ class Loop(AgentContext):
             at_start = started.action is HookAction.BLOCK
             point = Point.MODEL_START if at_start else Point.MODEL_END
             again = text_message("user", self.refusal(ending, point))
-            messages = [*messages, again, *(text_message("user", text) for text in ending.tell_model)]
+            messages = Shared(messages)
+            messages += again, *(text_message("user", text) for text in ending.tell_model)
 
     async def _model_call(self, step_scope: OpenScope, messages: list[Message]) -> tuple[Outcome, Outcome]:
         """Calls the model; returns the outcomes of the start hooks and of the end hooks."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import copied, plain
 from hookline.engine.point import Point, Status
+from hookline.engine.shared import Copies
 from hookline.engine.stdlib import dataclass, field
 from hookline.errors import UsageError
 
@@ -252,7 +253,7 @@ class HookContext:
 
     @property
     def steps(self) -> list[Step]:
-        return [copied(step) for step in self._given.facts.steps]
+        return Copies(self._given.facts.steps, copied)
 
     @property
     def agent_config(self) -> AgentConfig | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
+from hookline.engine.shared import Copies, Shared
 from hookline.errors import HookBroke
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def plain(value: Any) -> Any:
         return {key: item if type(item) in _ATOMS else plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [item if type(item) in _ATOMS else plain(item) for item in value]
+    if kind is Shared:
+        return Copies(value, plain)
     return opened(value, plain, copied)
 
 
@@ -79,6 +82,8 @@ def strictly_plain(value: Any, name: str) -> Any:
             _key(key, name): strictly_plain(item, f"{name}[{key!r}]")
             for key, item in cast("dict[Any, Any]", value).items()
         }
+    if isinstance(value, Copies):
+        return value.settled(lambda item: strictly_plain(item, name))
     if isinstance(value, list | tuple):
         items = cast("list[Any]", value)
         return [strictly_plain(item, f"{name}[{index}]") for index, item in enumerate(items)]

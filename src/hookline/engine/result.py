@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.engine.plain import like, plain, strictly_plain
 from hookline.engine.point import HookAction, Point
+from hookline.engine.shared import Copies
 from hookline.engine.stdlib import dataclass
 from hookline.errors import UsageError, meant, refuse_unknown
 from hookline.secrets import without_shapes
@@ -245,4 +246,7 @@ def merged(
             whole[key] = new[alias]
         if alias in before and key in whole:
             whole[alias] = whole[key]
+    for key, value in whole.items():
+        if type(value) is Copies:
+            whole[key] = value.settled(plain)
     return like(current, whole)

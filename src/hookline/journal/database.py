@@ -73,6 +73,11 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         """,
         "CREATE TABLE retry (run_id TEXT PRIMARY KEY, tries INTEGER NOT NULL, due REAL NOT NULL) WITHOUT ROWID",
     ),
+    (
+        # Records refer to the messages of their run by these numbers.
+        "CREATE TABLE message (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, body TEXT NOT NULL)",
+        "CREATE INDEX message_run ON message (run_id)",
+    ),
 )
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 
@@ -183,7 +188,7 @@ class Database:
 
     def _drop(self, run_id: str) -> None:
         with transaction(self.connection):
-            for table in ("record", "question", "retry", "kept", "run"):
+            for table in ("record", "message", "question", "retry", "kept", "run"):
                 self.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
         files.remove_tree(session_folder(Path(self.path), run_id))
 

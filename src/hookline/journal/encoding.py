@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.point import HookAction, Point, Scope, Status
 from hookline.engine.record import Begun, Called, Decided, Ended, Owner, Question, Record, Verdict
 from hookline.errors import JournalError
 from hookline.files import keyed_digest
 from hookline.journal.masking import Mask, dumped, storable
+from hookline.journal.messages import KEY, Messages, Ranges, Stored, messages_of
 
 if TYPE_CHECKING:
     from hookline.engine.result import Reason
@@ -29,19 +30,38 @@ MASKED = "__masked__"
 class Encoding:
     """Encodes the records of one journal: its mask, its cap, with or without payloads."""
 
-    __slots__ = ("_names", "cap", "mask", "payloads")
+    __slots__ = ("_names", "cap", "mask", "messages", "payloads")
 
-    def __init__(self, mask: Mask, *, payloads: bool = True, cap: int = CAP) -> None:
+    def __init__(
+        self, mask: Mask, *, payloads: bool = True, cap: int = CAP, has_messages: bool = False
+    ) -> None:
         self.mask = mask
         self.payloads = payloads
         self.cap = cap
         self._names: dict[str, str] = {}
+        self.messages = Messages(self._payload) if has_messages else None
+        """Stores messages by themselves, where records are kept together with them."""
 
     def record(self, record: Record) -> str:
         text = self._quiet_call(record) if isinstance(record, Called) else None
         if text is None:
-            text = self._whole(record if self.payloads else record._replace(**_NO_PAYLOADS[type(record)]))
+            record = record if self.payloads else record._replace(**_NO_PAYLOADS[type(record)])
+            ranges, record = self._referring(record)
+            text = self._whole(record)
+            if ranges:
+                text = f"[{_word(ranges)},{text[1:]}"
         return text
+
+    def _referring(self, record: Record) -> tuple[dict[str, Ranges], Record]:
+        """The ranges of the messages in each payload of a record, and the record without these messages."""
+        ranges: dict[str, Ranges] = {}
+        for name in _NO_PAYLOADS[type(record)] if self.messages is not None else ():
+            value = getattr(record, name)
+            messages = messages_of(value)
+            if messages is not None and self.messages is not None:
+                ranges[name] = self.messages.ranges(record.run_id, messages)
+                record = record._replace(**{name: {**value, KEY: None}})
+        return ranges, record
 
     def _quiet_call(self, record: Called) -> str | None:
         """The record of a hook that only continued, as most do: formatted by hand, in half the time."""
@@ -148,9 +168,13 @@ _TREATED: Mapping[str, Callable[[Encoding, Any], str]] = {
 }
 
 
-def decoded(run_id: str, fields: list[Any]) -> Record:
-    """The record that was written as these fields."""
+def decoded(run_id: str, fields: list[Any], stored: Stored | None = None) -> Record:
+    """The record that was written as these fields; one that refers to messages has the `stored` ones."""
     kind, *rest = fields
+    if stored is not None and isinstance(kind, dict):
+        record = decoded(run_id, rest)
+        found = cast("dict[str, Ranges]", kind).items()
+        return record._replace(**{name: stored.restored(getattr(record, name), each) for name, each in found})
     if kind not in _READ:
         raise JournalError(f"run {run_id} has a record of the kind {kind!r}; known: {', '.join(_READ)}")
     make, reads = _READ[kind]

@@ -33,6 +33,7 @@ from hookline.files import user_key
 from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
+from hookline.journal.messages import Stored
 from hookline.journal.session import SessionFiles, session_folder
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SqliteJournal:
         patience: float = _PATIENCE,
     ) -> None:
         self.path = Path(path)
-        self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap)
+        self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap, has_messages=True)
         self._batch: list[_Entry] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,11 +97,11 @@ class SqliteJournal:
         self.close()
 
     async def write(self, record: Begun | Ended) -> None:
-        await self._stored((self._row(record), self._statements(record)))
+        await self._stored(self._entry(record))
 
     def note(self, record: Called | Decided) -> None:
         self._database.check_open()
-        self._batch.append((self._row(record), ()))
+        self._batch.append(self._entry(record))
         loop = _running_loop()
         if loop is None:
             self._flush_now()
@@ -147,7 +148,9 @@ class SqliteJournal:
 
     def records(self, run_id: str) -> list[Record]:
         bodies = self.rows("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
-        return [*joined(decoded(run_id, fields) for (body,) in bodies for fields in json.loads(body))]
+        stored = Stored(lambda: self.rows(_MESSAGES, run_id))
+        stored.load()  # they may be read when the journal is closed
+        return [*joined(decoded(run_id, fields, stored) for (body,) in bodies for fields in json.loads(body))]
 
     def find(self, prefix: str) -> list[str]:
         found = self.rows(
@@ -206,8 +209,14 @@ class SqliteJournal:
                 f"{exc.filename}: {exc.strerror}; the key of the journal cannot be used"
             ) from exc
 
-    def _row(self, record: Record) -> _Row:
-        return record.run_id, record.at, record.__class__ is Called, self._encoding.record(record)
+    def _entry(self, record: Record) -> _Entry:
+        row = record.run_id, record.at, record.__class__ is Called, self._encoding.record(record)
+        messages = self._encoding.messages
+        if messages is not None and messages.new:
+            # By themselves: later records refer to them, also if this one cannot be stored.
+            self._batch.append((None, [(_MESSAGE, each) for each in messages.new]))
+            messages.new = []
+        return row, self._statements(record)
 
     def _statements(self, record: Record) -> list[_Statement]:
         if isinstance(record, Begun):
@@ -229,6 +238,8 @@ class SqliteJournal:
         if key in self._inner:
             self._inner.discard(key)
             return []
+        if self._encoding.messages is not None:
+            self._encoding.messages.forget(record.run_id)
         error = self._encoding.text(record.error)
         ended = (record.at, record.status.value, error, record.run_id, record.scope_id)
         return [(_END_RUN, ended), (_FORGET_REWRITES, (record.run_id, record.scope_id))]
@@ -340,11 +351,13 @@ class MemoryJournal(SqliteJournal):
     def note(self, record: Record) -> None:
         """Store a record later: in memory nothing outlives a crash, so storing it at once gains nothing."""
         self._database.check_open()
-        self._batch.append((self._row(record), self._statements(record)))
+        self._batch.append(self._entry(record))
         if len(self._batch) >= _MOST_PENDING:
             self.flush()
 
 
+_MESSAGE = "INSERT INTO message (number, run_id, body) VALUES (?, ?, ?)"
+_MESSAGES = "SELECT number, body FROM message WHERE run_id = ? ORDER BY number"
 _RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
 # A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none. What a foreign agent
 # began and nobody holds may never be told to have ended: there the newest counts.

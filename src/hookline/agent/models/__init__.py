@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from hookline.engine.context import Step, ToolCall, ToolResult, Usage
 from hookline.engine.plain import as_text, plain
 from hookline.engine.point import Point
+from hookline.engine.shared import Shared
 from hookline.errors import AgentFailed, MissingKey, UsageError, meant
 
 if TYPE_CHECKING:
@@ -155,11 +156,10 @@ def input_in(payload: Any, point: Point) -> Any:
 def messages_in(payload: Any, point: Point) -> list[Message]:
     """The messages in a payload after the start hooks."""
     messages = mapping(payload, point).get("messages")
-    if not isinstance(messages, list) or not all(
-        isinstance(each, Mapping) for each in cast("list[Any]", messages)
-    ):
+    kinds = {*map(type, cast("list[Any]", messages))} if isinstance(messages, list) else {type(None)}
+    if not all(issubclass(kind, Mapping) for kind in kinds):
         raise AgentFailed(f"the hooks at {point} left no list of messages under 'messages' in the payload")
-    return list(cast("list[Message]", messages))
+    return Shared(cast("list[Message]", messages))
 
 
 def reply_from(output: Any) -> Reply:
