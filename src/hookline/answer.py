@@ -31,6 +31,7 @@ from hookline.claude.tools import kind_meant
 from hookline.engine.context import Facts, HookContext, WorkflowContext
 from hookline.engine.hook import Handler, Hook, Mode, OnError
 from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.plain import visible
 from hookline.engine.point import Status
 from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
@@ -345,7 +346,7 @@ def _tell(said: CallerAnswer, event: str, caller: str) -> int:
         why = output.fault or "its reader has gone"
         told += f"hookline: standard output cannot be written: {why}; the answer was {said.stdout.strip()}\n"
     with suppress(OSError):
-        write_all(2, told.encode("utf-8", "backslashreplace"))
+        write_all(2, visible(told).encode("utf-8", "backslashreplace"))
     if not output.lost:
         return said.exit_code
     return _REFUSED if said.refused or fails_closed(event, caller) else 1
@@ -360,7 +361,7 @@ def _troubled(exc: Exception, event: str, caller: str, facts: Facts | None) -> C
     if not isinstance(exc, HooklineError):
         import traceback
 
-        traceback.print_exception(exc)
+        sys.stderr.write(visible("".join(traceback.format_exception(exc))))
         message = f"a bug in hookline: {type(exc).__name__}: {exc}"
     said = trouble(message, event, caller)
     if isinstance(exc, JournalError):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hookline.engine.plain import visible, visible_json
 from hookline.engine.record import Journal, Question, Record, Verdict, VerdictKind
 from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
@@ -20,6 +21,7 @@ from hookline.secrets import without_shapes
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
 
 
 _CODES = {
@@ -32,12 +34,13 @@ _CODES = {
     "magenta": "35",
     "cyan": "36",
 }
-_CONTROLS = str.maketrans("", "", "\a\b\v\f\r")
-"""Characters that would ring the bell, or overwrite text."""
 
 
 class Console:
-    """Writes lines to a stream; styles such as `bold red` only where the stream is a terminal."""
+    """Writes lines to a stream; styles such as `bold red` only where the stream is a terminal.
+
+    Of the text itself nothing reaches the terminal that it would obey, or not show: that is escaped.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._stderr = stderr
@@ -56,9 +59,7 @@ class Console:
 
     def print(self, text: object = "", *, style: str = "", end: str = "\n", whole: bool = False) -> None:
         """`whole`: a person decides by the text, and nothing is hidden because of its looks."""
-        shown = str(text).translate(_CONTROLS)
-        if not whole:
-            shown = without_shapes(shown)
+        shown = visible(str(text) if whole else without_shapes(str(text)))
         told = self._styled(shown, style) + end
         if not self._stderr:
             output.write(told)
@@ -96,12 +97,29 @@ def print_json(value: Any, **as_it_is: Any) -> None:
         text = _JSON_TEXT.sub(lambda found: json.dumps(without_shapes(json.loads(found[0]))), text)
     if as_it_is:
         text = json.dumps({**json.loads(text), **as_it_is}, ensure_ascii=False, default=str)
-    output.write(text + "\n")
+    _print_json_text(text)
 
 
-def print_line(text: str) -> None:
-    """Text for standard output as it is: an agent's answer is not ours to change."""
-    output.write(text + "\n")
+def _print_json_text(text: str) -> None:
+    output.write(visible_json(text) + "\n")
+
+
+def _print_answer(text: str) -> None:
+    """An agent's answer, which is not ours to change: in a file or a pipe it is as it is."""
+    output.write((visible(text) if output.isatty() else text) + "\n")
+
+
+def log_filter(shown: Callable[[str], str] = visible) -> Callable[[logging.LogRecord], bool]:
+    """A filter for handlers of a log, by which its messages and tracebacks are as `shown` has them."""
+    import logging  # slow to load
+
+    def shows(record: logging.LogRecord) -> bool:
+        record.msg, record.args = shown(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = shown(logging.Formatter().formatException(record.exc_info))
+        return True
+
+    return shows
 
 
 _JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -111,7 +129,7 @@ _TO_THE_RIGHT = ("took", "hooks")
 
 def print_runs(rows: Iterable[Sequence[str]]) -> None:
     """Runs below the names of their columns, as wide as they need."""
-    listed = [_OF_RUNS, *map(tuple, rows)]
+    listed = [_OF_RUNS, *(tuple(visible(cell).replace("\n", "\\n") for cell in row) for row in rows)]
     widths = [max(len(row[index]) for row in listed) for index in range(len(_OF_RUNS))]
     for number, row in enumerate(listed):
         cells = [
@@ -220,7 +238,7 @@ def found_run(journal: Journal, prefix: str) -> str:
 def watcher(mask: Mask, *, json: bool, quiet: bool) -> Callable[[Record], None] | None:
     """Shows each record of a run as it comes: as JSON on standard output, or as lines of the tree."""
     if json:
-        return lambda record: print_line(
+        return lambda record: _print_json_text(
             mask.json({"record": type(record).__name__.lower(), **record._asdict()})
         )
     if quiet:
@@ -239,7 +257,7 @@ def print_result(value: Mapping[str, Any], text: str, *, json: bool) -> None:
     if json:
         print_json({"record": "result", **value}, **{key: value[key] for key in ("result",) if key in value})
     else:
-        print_line(text)
+        _print_answer(text)
 
 
 def refuse_mistakes(file: str, count: int) -> None:
@@ -340,8 +358,12 @@ def _line(prompt: str) -> str:
 
 def interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """The first Ctrl-C or SIGTERM cancels the run and lets its end hooks finish; the next one ends those."""
+    import logging
+
     from hookline.tasks import run_interruptible  # brings asyncio, which most commands start without
 
+    if logging.lastResort is not None:  # warnings where no log is kept
+        logging.lastResort.addFilter(log_filter())
     return run_interruptible(main, warn)
 
 

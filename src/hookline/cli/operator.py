@@ -13,6 +13,7 @@ from hookline.errors import UsageError
 from hookline.files import output
 from hookline.journal import default_path
 from hookline.options import Installation, OperatorOptions, flag, option
+from hookline.terminal import log_filter
 
 if TYPE_CHECKING:
     from hookline.engine.record import Journal
@@ -30,6 +31,8 @@ def start(options: StartOptions) -> int:
     """Run the operator with the rights that this machine or pod has."""
     _check(options)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(log_filter())
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     from hookline.kagent.controller import AgentController
     from hookline.kagent.objects import Pods

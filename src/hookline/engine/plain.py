@@ -13,13 +13,23 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline.engine.shared import Copies, Shared
+from hookline.engine.stdlib import lazy_pattern
 from hookline.errors import HookBroke
 
 if TYPE_CHECKING:
+    import re
     from datetime import datetime
 
 DEEPEST = 100
 """The levels to which JSON that others wrote may be nested."""
+# Control codes of both sets but newline and tab, format characters (bidirectional ones, of no width, tags), line
+# separators, blank letters, variation selectors, and halves of surrogate pairs.
+_UNSEEN = lazy_pattern(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    r"\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff"
+    r"\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff]"
+)
 _ATOMS = frozenset[Any]({str, int, float, bool, type(None)})
 _type: Any = type
 
@@ -41,6 +51,26 @@ def plain(value: Any) -> Any:
 def as_text(value: Any) -> str:
     """A text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def visible(text: str) -> str:
+    r"""The text with escapes (`\x1b`, `\u202e`) for what a terminal would obey or not show; newlines and tabs stay."""
+    text = text.replace("\r\n", "\n")
+    return text if _is_plain(text) else _UNSEEN.sub(_escape, text)
+
+
+def visible_json(text: str) -> str:
+    """The same for a JSON text, with the escapes of JSON: its values stay as they are."""
+    return text if _is_plain(text) else _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _is_plain(text: str) -> bool:
+    """True if nothing in a text needs an escape, as in most; it is known without a pattern."""
+    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode()
 
 
 def finite(value: Any, instead: Callable[[float], Any]) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 from hookline.errors import HooklineError, UsageError
 from hookline.images.credentials import by_registry, read_config
 from hookline.images.fetch import fetch
-from hookline.terminal import print_line
+from hookline.terminal import out
 
 _KEPT = ".images"
 
@@ -94,4 +94,4 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ, print_line))
+    sys.exit(main(sys.argv[1:], os.environ, out.print))

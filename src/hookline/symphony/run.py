@@ -18,6 +18,7 @@ from typing import Any
 
 from hookline.engine.context import Facts, HookContext
 from hookline.engine.pipeline import Pipeline, Recorder
+from hookline.engine.plain import visible
 from hookline.engine.point import Status, point_named
 from hookline.engine.record import Record
 from hookline.engine.result import HookAction, Outcome
@@ -46,7 +47,7 @@ from hookline.symphony.trackers.folder import FolderTracker
 from hookline.symphony.trackers.github import GithubTracker
 from hookline.symphony.trackers.linear import LinearTracker
 from hookline.symphony.workspace import WorkspaceRoot, workspace_key
-from hookline.terminal import interruptible, out, print_json, print_result, warn, watcher
+from hookline.terminal import interruptible, log_filter, out, print_json, print_result, warn, watcher
 
 logger = logging.getLogger(__name__)
 
@@ -321,13 +322,7 @@ class SiteWorker:
 
 def log_masked(mask: Mask, *handlers: logging.Handler) -> None:
     """Send the log of hookline, masked, to these handlers."""
-
-    def masked(record: logging.LogRecord) -> bool:
-        record.msg, record.args = mask.text(record.getMessage()), None
-        if record.exc_info and not record.exc_text:
-            record.exc_text = mask.text(logging.Formatter().formatException(record.exc_info))
-        return True
-
+    masked = log_filter(lambda text: visible(mask.text(text)))
     ours = logging.getLogger("hookline")
     ours.setLevel(logging.INFO)
     for handler in handlers:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookline import files
 from hookline.engine.pipeline import Recorder
+from hookline.engine.plain import visible, visible_json
 from hookline.errors import UsageError, needs
 from hookline.journal import default_path, open_journal
 from hookline.journal.masking import Mask
@@ -273,8 +274,12 @@ def api(service: Service) -> Any:
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
         from starlette.requests import Request
-        from starlette.responses import JSONResponse
+        from starlette.responses import JSONResponse as Response
         from starlette.routing import Route
+
+    class JSONResponse(Response):
+        def render(self, content: Any) -> bytes:
+            return visible_json(super().render(content).decode()).encode()
 
     async def show_state(_request: Request) -> JSONResponse:
         return JSONResponse(service.snapshot())
@@ -345,19 +350,23 @@ def _drawn(state: dict[str, Any], lines: list[str], file: str) -> Any:
         style="bold",
     )
     table = Table(box=None, pad_edge=False, expand=False)
+
+    def add(*cells: str) -> None:
+        table.add_row(*(Text(visible(cell).replace("\n", " ")) for cell in cells))
+
     for column in ("issue", "now", "what"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
     for each in state["running"]:
         now = "stopping" if each["stopping"] else f"running, turn {each['turn_count'] + 1}"
-        table.add_row(each["issue_identifier"], now, each["last_message"] or "")
+        add(each["issue_identifier"], now, each["last_message"] or "")
     for each in state["blocked"]:
-        table.add_row(each["issue_identifier"], "blocked", each["error"] or "")
+        add(each["issue_identifier"], "blocked", each["error"] or "")
     for each in state["retrying"]:
-        table.add_row(each["issue_identifier"], f"waits until {each['due_at'][11:19]}", each["error"] or "")
+        add(each["issue_identifier"], f"waits until {each['due_at'][11:19]}", each["error"] or "")
     for each in state["finished"][-5:]:
-        table.add_row(each["issue_identifier"], each["outcome"], each["error"] or f"{each['seconds']:.1f} s")
+        add(each["issue_identifier"], each["outcome"], each["error"] or f"{each['seconds']:.1f} s")
     parts: list[RenderableType] = [head, table]
     if state["configuration_error"]:
-        parts.append(Text(str(state["configuration_error"]), style="red"))
+        parts.append(Text(visible(str(state["configuration_error"])), style="red"))
     parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in lines]
     return Group(*parts)
