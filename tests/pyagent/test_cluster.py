@@ -57,6 +57,10 @@ def test_with_records_all_that_the_journal_has_is_printed_and_the_answer_last(ho
             ["agent.py", "hi", *KUBERNETES, *IMAGE, "--network"],
             "--network: not with --on kubernetes",
         ),
+        (
+            ["agent.py", "hi", *KUBERNETES, *IMAGE, "--code-to", "/dev/tty"],
+            "--code-to: not with --on kubernetes",
+        ),
         (["missing.py", "hi", *KUBERNETES, *IMAGE], "missing.py: there is no such file"),
         (["kagent.yaml", "hi", *KUBERNETES, *IMAGE], "a kagent Agent is applied with kubectl"),
         (["agent.py", "hi", "--secret", "key"], "only with --on kubernetes"),

@@ -127,7 +127,7 @@ def run(options: RunOptions, load: Loader) -> int:
     if target is not None:
         from hookline.pyagent.cluster import run_there
 
-        useless = ("network", "mount", "tools", "workspace")
+        useless = ("network", "mount", "tools", "workspace", "code_to")
         refuse_given(options, useless, f"not with --on {KUBERNETES}")
         return run_there(options, target)
     refuse_given(options, ("namespace", "secret"), f"only with --on {KUBERNETES}")
