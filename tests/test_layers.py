@@ -39,7 +39,7 @@ ROWS = (
     Row("runners/ journal/ guards/"),
     Row("source table matcher options"),
     # Small things that all share, with nothing but the standard library.
-    Row("http_client files fork tasks", engine=True),
+    Row("http_client files tasks", engine=True),
     Row("engine/ errors secrets", engine=True),
 )
 

@@ -188,7 +188,7 @@ def _apart(
     work: Callable[[], CallerAnswer], event: str, caller: str, facts: Facts | None, *, at_once: bool = False
 ) -> CallerAnswer:
     """The answer of work that calls somebody else's code, done in a process that this code may end without ending us."""
-    from hookline.fork import in_fork  # not for ready guards
+    from hookline.engine.fork import in_fork  # not for ready guards
 
     try:
         return CallerAnswer(*json.loads(in_fork(lambda: json.dumps(work()).encode(), at_once=at_once)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from contextvars import Context, ContextVar
 from functools import lru_cache
 from itertools import chain
@@ -105,6 +106,7 @@ class Pipeline:
         # Most hooks only continue, and then there is nothing to add up.
         walk = _Walk(given, recorder, len(standing), mark) if recorder is not None or last else None
         _INSIDE.set(mark)
+        began = _clock()
         try:
             for hook in chain(standing, walk.called_again(last)) if walk and last else standing:
                 # As `HookContext.of` does, which is a call more for every hook.
@@ -112,7 +114,6 @@ class Pipeline:
                 view._given = given  # pyright: ignore[reportPrivateUsage]
                 view.untouched = True
                 waiting = None
-                began = _clock()
                 if walk is not None:
                     walk.begin(began)
                 try:
@@ -136,10 +137,10 @@ class Pipeline:
                     answer = exc
                 if _forked:
                     end_fork()
-                limit = hook.timeout
-                if limit is not None and _clock() - began > limit + _LEEWAY and not hook.limits_itself:
+                before, began = began, _clock()
+                if began - before > _LEEWAY and _is_over(hook, began - before):
                     # Nothing could interrupt it; what it says now is too late all the same.
-                    waiting, answer = None, _overran(limit, waiting)
+                    waiting, answer = None, _overran(hook, waiting)
                 if answer is CONTINUE and view.untouched:
                     if walk is not None:
                         walk.note(hook, NOTHING)
@@ -150,7 +151,7 @@ class Pipeline:
                     answer = await walk.waited_for(hook, *waiting)
                 if walk.takes(hook, effect_of(hook, view, answer)):
                     break
-                given = walk.given
+                given, began = walk.given, _clock()
         finally:
             _INSIDE.set(outer)
         if walk is None or (walk.complete and not walk.answers and not walk.changed):
@@ -172,10 +173,17 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
-def _overran(limit: float, waiting: tuple[Coroutine[Any, Any, Any], Any] | None) -> HookBroke:
+def _is_over(hook: Hook, seconds: float) -> bool:
+    return hook.timeout is not None and not hook.limits_itself and seconds > hook.timeout + _LEEWAY
+
+
+def _overran(hook: Hook, waiting: tuple[Coroutine[Any, Any, Any], Any] | None) -> HookBroke:
     if waiting is not None:
-        waiting[0].close()
-    return HookBroke(f"ran past its limit of {limit:g} s, and held up everything else", kind="timed_out")
+        with suppress(Exception, SystemExit):  # whatever it does when it is closed, it is over
+            waiting[0].close()
+    return HookBroke(
+        f"ran past its limit of {hook.timeout:g} s, and held up everything else", kind="timed_out"
+    )
 
 
 def _warn(text: str, *values: Any) -> None:

@@ -169,7 +169,7 @@ def _called(
 
 
 def _returned(function: Callable[..., Any], *args: Any) -> Any:
-    """What the function returns, unless a hook has forked this process: then it ends here."""
+    """The result of the function; a process that a hook has forked ends here instead."""
     from hookline.engine.pipeline import end_fork
 
     try:
