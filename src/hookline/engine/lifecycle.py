@@ -35,7 +35,7 @@ from hookline.engine.record import (
     nobodys_verdict,
 )
 from hookline.engine.result import Outcome, Reason
-from hookline.errors import HookFailed, Refused, RunTimedOut, Skipped, UsageError
+from hookline.errors import HookFailed, JournalError, Refused, RunTimedOut, Skipped, UsageError
 from hookline.secrets import without_shapes
 
 END_GRACE = 10.0
@@ -333,7 +333,11 @@ class OpenScope:
         if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(self.scope.end):
             return
         journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
-        journal.flush()
+        try:
+            journal.flush()
+        except JournalError:
+            # The end hooks are owed also on a full disk; the end itself cannot be recorded then, and that is told.
+            return
 
     async def _write_end(self, status: Status, output: Any, error: str | None) -> None:
         self.ended = True

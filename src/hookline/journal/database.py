@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hookline import files
 from hookline.errors import JournalError
@@ -27,6 +27,9 @@ IN_MEMORY = Path(":memory:")
 
 _DAY = 86400.0
 _PRUNE_SECONDS = 0.5
+_DRIFT = 3600.0
+_LONGEST_PAUSE = 7 * _DAY
+"""Between two readings with a start of the system in between: more is taken for a clock that jumped."""
 _T = TypeVar("_T")
 
 MIGRATIONS: Sequence[Sequence[str]] = (
@@ -78,10 +81,20 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE TABLE message (number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, body TEXT NOT NULL)",
         "CREATE INDEX message_run ON message (run_id)",
     ),
+    (
+        # The row `clock`: what the clocks said when old runs were last looked for, and since when they agree.
+        "ALTER TABLE chore ADD COLUMN boot_id TEXT",
+        "ALTER TABLE chore ADD COLUMN up REAL",
+        "ALTER TABLE chore ADD COLUMN agreed REAL NOT NULL DEFAULT 0",
+        "INSERT INTO chore (name, done) VALUES ('clock', 0)",
+    ),
 )
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 
-_CLAIM = "UPDATE chore SET done = ? WHERE name = 'prune' AND done <= ?"
+# A time that is still to come was set by a clock that was wrong.
+_CLAIM = "UPDATE chore SET done = ? WHERE name = 'prune' AND (done <= ? OR done > ?)"
+_LAST_READING = "SELECT done, boot_id, up, agreed FROM chore WHERE name = 'clock'"
+_SET_READING = "UPDATE chore SET done = ?, boot_id = ?, up = ?, agreed = ? WHERE name = 'clock'"
 # Records of which no beginning was ever written belong to no run, and are finished when they are a day old; so is what
 # a foreign agent left open, for nobody holds it.
 _OLDEST_FINISHED = """
@@ -107,7 +120,7 @@ _ADVICE = {
     " or set HOOKLINE_HOME to another folder",
     sqlite3.SQLITE_PERM: "{path} may not be used ({exc}); make the file and its folder writable for you",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened ({exc}); it must be a file, in a folder that you may write",
-    sqlite3.SQLITE_FULL: "{path} cannot grow ({exc}); free some space, or run `hookline prune`",
+    sqlite3.SQLITE_FULL: "{path} cannot grow ({exc}); free some space on its disk, then the next start goes on",
     sqlite3.SQLITE_NOTADB: "{path} is not a journal ({exc}); move it away, or set HOOKLINE_HOME to another folder",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged ({exc}); move it away together with its -wal and -shm files,"
     " and a new one is made",
@@ -115,14 +128,31 @@ _ADVICE = {
 }
 
 
+class Reading(NamedTuple):
+    """What the clocks say: the time, and the seconds since this start of this system, which nobody can set."""
+
+    time: float
+    boot_id: str
+    up: float
+
+
+def read_clocks() -> Reading:
+    from hookline.runners.tags import boot_id  # once a day
+
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return Reading(time.time(), boot_id(), time.clock_gettime(clock))
+
+
 class Database:
     """An open database, used by one thread. SQLite never waits for a lock in it; `patiently` does."""
 
-    def __init__(self, path: Path, patience: float) -> None:
+    def __init__(self, path: Path, patience: float, clocks: Callable[[], Reading] = read_clocks) -> None:
         self.path = path
         self.patience = patience
         self.closed = False
+        self._clocks = clocks
         self.connection = self._opened()
+        self._file = self._file_now()
 
     def close(self) -> None:
         self.closed = True
@@ -131,6 +161,19 @@ class Database:
     def check_open(self) -> None:
         if self.closed:
             raise JournalError(f"{self.path} is closed already")
+
+    def is_there(self) -> bool:
+        """False if the file was deleted or replaced since it was opened."""
+        return self._file_now() == self._file
+
+    def _file_now(self) -> tuple[int, int] | None:
+        if self.path == IN_MEMORY:
+            return None
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def patiently(self, act: Callable[[], _T]) -> _T:
         """Calls `act` until no other process holds the file; blocks the caller meanwhile."""
@@ -146,35 +189,45 @@ class Database:
 
     def error(self, exc: sqlite3.Error) -> JournalError:
         """The error in words, with advice on what to do about it."""
-        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        advice = _ADVICE.get(code, "{path}: the journal could not be used: {exc}")
+        advice = _ADVICE.get(_code(exc), "{path}: the journal could not be used: {exc}")
         return JournalError(advice.format(path=self.path, exc=exc, patience=self.patience))
 
     def prune_daily(self, keep_days: float, keep_bytes: int) -> None:
         """Prune at most once a day, and only for a moment; what is left then is for the next opening."""
-        now = time.time()
+        if self.path == IN_MEMORY:
+            return
+        now = self._clocks().time
         try:
-            claimed = self.connection.execute(_CLAIM, (now, now - _DAY)).rowcount
+            claimed = self.connection.execute(_CLAIM, (now, now - _DAY, now)).rowcount
             if not claimed:
                 return
             _, finished = self.prune(keep_days, keep_bytes, within=_PRUNE_SECONDS)
             if not finished:
-                self.connection.execute(_CLAIM, (0.0, now))
+                self.connection.execute(_CLAIM, (0.0, now, now))
         except sqlite3.Error as exc:
-            if not is_busy(exc):
+            # On a full disk the journal can still be read.
+            if not is_busy(exc) and _code(exc) != sqlite3.SQLITE_FULL:
                 raise self.error(exc) from exc
 
     def prune(self, keep_days: float, keep_bytes: int, within: float | None = None) -> tuple[int, bool]:
         """Prunes; the number of runs removed, and True if none is left to remove. With a limit it does not wait for others."""
         attempt = self.patiently if within is None else _at_once
         deadline = None if within is None else time.monotonic() + within
-        now = time.time()
+        now = self._clocks()
+        oldest, a_day_ago = now.time - keep_days * _DAY, now.time - _DAY
+        agreed = attempt(lambda: self._agreed_since(now))
+        if agreed > oldest:
+            import logging
+
+            told = "%s: the clock jumped; no run is deleted for its age before it was right for %g days"
+            logging.getLogger(__name__).warning(told, self.path, keep_days)
+            oldest = a_day_ago = float("-inf")
         gone = 0
         finished = True
         for run_id, ended in attempt(
-            lambda: self.connection.execute(_OLDEST_FINISHED, (now - _DAY,)).fetchall()
+            lambda: self.connection.execute(_OLDEST_FINISHED, (a_day_ago,)).fetchall()
         ):
-            if ended >= now - keep_days * _DAY and attempt(self._live_bytes) <= keep_bytes:
+            if ended >= oldest and attempt(self._live_bytes) <= keep_bytes:
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 finished = False
@@ -185,6 +238,15 @@ class Database:
         if gone:
             attempt(self._shrink)
         return gone, finished
+
+    def _agreed_since(self, now: Reading) -> float:
+        """The time since which the clock has not jumped, as far as can be seen; 0 if it never did."""
+        with transaction(self.connection):
+            *last, agreed = self.connection.execute(_LAST_READING).fetchone()
+            if last[0] and not _agree(Reading(*last), now):
+                agreed = now.time
+            self.connection.execute(_SET_READING, (*now, agreed))
+        return agreed
 
     def _drop(self, run_id: str) -> None:
         with transaction(self.connection):
@@ -256,7 +318,19 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[st
 
 
 def is_busy(exc: sqlite3.Error) -> bool:
-    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _code(exc) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(exc: sqlite3.Error) -> int:
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def _agree(last: Reading, now: Reading) -> bool:
+    """True if the time has gone on as the system's own seconds did; where it was started anew, by a few days."""
+    passed = now.time - last.time
+    if last.boot_id and last.boot_id == now.boot_id:
+        return abs(passed - (now.up - last.up)) <= _DRIFT
+    return -_DRIFT <= passed <= _LONGEST_PAUSE
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hookline.engine.point import Scope, Status
+from hookline.engine.point import Scope
 from hookline.engine.record import (
     Begun,
     Called,
@@ -30,10 +30,33 @@ from hookline.engine.record import (
 )
 from hookline.errors import JournalError
 from hookline.files import user_key
-from hookline.journal.database import IN_MEMORY, Database, is_busy, sqlite3, transaction
+from hookline.journal.database import (
+    IN_MEMORY,
+    Database,
+    Reading,
+    is_busy,
+    read_clocks,
+    sqlite3,
+    transaction,
+)
 from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
 from hookline.journal.masking import Mask
 from hookline.journal.messages import Stored
+from hookline.journal.rows import (
+    ANSWER,
+    ASK,
+    BEGIN_RUN,
+    CLAIM_RUN,
+    END_RUN,
+    FORGET_REWRITES,
+    MESSAGE,
+    MESSAGES,
+    QUESTIONS,
+    RECORD,
+    RUNS,
+    question_of,
+    run_of,
+)
 from hookline.journal.session import SessionFiles, session_folder
 
 if TYPE_CHECKING:
@@ -73,6 +96,7 @@ class SqliteJournal:
         keep_days: float = KEEP_DAYS,
         keep_bytes: int = KEEP_BYTES,
         patience: float = _PATIENCE,
+        clocks: Callable[[], Reading] = read_clocks,
     ) -> None:
         self.path = Path(path)
         self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap, has_messages=True)
@@ -82,7 +106,11 @@ class SqliteJournal:
         self._failing = False
         # Scopes that began inside another one; their end is not the end of a run.
         self._inner: set[tuple[str, str]] = set()
-        self._database = Database(self.path, patience)
+        # Beginnings of scopes without an end, and questions without an answer.
+        self._open: dict[str | tuple[str, str], _Entry] = {}
+        # Those whose end is still to be stored.
+        self._over: list[tuple[str, str]] = []
+        self._database = Database(self.path, patience, clocks)
         self._db = self._database.connection
         try:
             self._database.prune_daily(keep_days, keep_bytes)
@@ -115,7 +143,9 @@ class SqliteJournal:
         digest = self._encoding.digest(question, self._key())
         body = self._encoding.question(question, digest)
         row = (question.id, question.run_id, question.scope_id, question.asked, body, question.code)
-        await self._stored((None, [(_ASK, row)]))
+        entry: _Entry = None, [(ASK, row)]
+        self._open[question.id] = entry
+        await self._stored(entry)
         return digest
 
     def answer(self, question_id: str, verdict: Verdict, key: bytes | None = None) -> bool:
@@ -127,28 +157,33 @@ class SqliteJournal:
 
             signed = signature(key, question_id, kind, text, by, rewrite)
         said = (kind, text, by, rewrite, signed, time.time(), question_id)
-        if not verdict.digest:
-            return self.changed(_ANSWER, said)
-        found = self.rows("SELECT body FROM question WHERE id = ?", question_id)
-        if not found or decoded_question(found[0][0])[4] != verdict.digest:
+        changed = self._answered(said, verdict.digest)
+        self._open.pop(question_id, None)
+        return changed
+
+    def _answered(self, said: tuple[Any, ...], digest: str) -> bool:
+        if not digest:
+            return self.changed(ANSWER, said)
+        found = self.rows("SELECT body FROM question WHERE id = ?", said[-1])
+        if not found or decoded_question(found[0][0])[4] != digest:
             return False
-        return self.changed(f"{_ANSWER} AND body = ?", (*said, found[0][0]))
+        return self.changed(f"{ANSWER} AND body = ?", (*said, found[0][0]))
 
     def question(self, question_id: str) -> Question | None:
-        found = self.rows(f"{_QUESTIONS} WHERE id = ?", question_id)
-        return _question(found[0]) if found else None
+        found = self.rows(f"{QUESTIONS} WHERE id = ?", question_id)
+        return question_of(found[0]) if found else None
 
     def questions(self, run_id: str | None = None, *, pending: bool = True) -> list[Question]:
         where = "(?1 IS NULL OR run_id = ?1) AND (?2 = 0 OR verdict IS NULL)"
-        found = self.rows(f"{_QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
-        return [_question(row) for row in found]
+        found = self.rows(f"{QUESTIONS} WHERE {where} ORDER BY asked", run_id, pending)
+        return [question_of(row) for row in found]
 
     def runs(self, *, limit: int = 50) -> list[RunRow]:
-        return [_run(row) for row in self.rows(f"{_RUNS} ORDER BY began DESC LIMIT ?", limit)]
+        return [run_of(row) for row in self.rows(f"{RUNS} ORDER BY began DESC LIMIT ?", limit)]
 
     def records(self, run_id: str) -> list[Record]:
         bodies = self.rows("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
-        stored = Stored(lambda: self.rows(_MESSAGES, run_id))
+        stored = Stored(lambda: self.rows(MESSAGES, run_id))
         stored.load()  # they may be read when the journal is closed
         return [*joined(decoded(run_id, fields, stored) for (body,) in bodies for fields in json.loads(body))]
 
@@ -159,10 +194,10 @@ class SqliteJournal:
         return [run_id for (run_id,) in found]
 
     def unfinished(self) -> list[RunRow]:
-        return [_run(row) for row in self.rows(f"{_RUNS} WHERE ended IS NULL ORDER BY began")]
+        return [run_of(row) for row in self.rows(f"{RUNS} WHERE ended IS NULL ORDER BY began")]
 
     def claim(self, run_id: str, old: Owner, new: Owner) -> bool:
-        return self.changed(_CLAIM_RUN, (*new, run_id, *old))
+        return self.changed(CLAIM_RUN, (*new, run_id, *old))
 
     def keep(self, run_id: str, contents: Mapping[str, bytes]) -> None:
         """Keep what the ends of a run need after a crash; stored together with the record that is written next."""
@@ -214,9 +249,14 @@ class SqliteJournal:
         messages = self._encoding.messages
         if messages is not None and messages.new:
             # By themselves: later records refer to them, also if this one cannot be stored.
-            self._batch.append((None, [(_MESSAGE, each) for each in messages.new]))
+            self._batch.append((None, [(MESSAGE, each) for each in messages.new]))
             messages.new = []
-        return row, self._statements(record)
+        entry: _Entry = row, self._statements(record)
+        if isinstance(record, Begun):
+            self._open[record.run_id, record.scope_id] = entry
+        elif isinstance(record, Ended):
+            self._over.append((record.run_id, record.scope_id))
+        return entry
 
     def _statements(self, record: Record) -> list[_Statement]:
         if isinstance(record, Begun):
@@ -231,7 +271,7 @@ class SqliteJournal:
         owner = record.owner or (None, None, None)
         format = (record.declaration or {}).get("format")
         row = (record.run_id, record.scope_id, record.scope.value, name, record.at, source, format, *owner)
-        return [(_BEGIN_RUN, row)]
+        return [(BEGIN_RUN, row)]
 
     def _end(self, record: Ended) -> list[_Statement]:
         key = (record.run_id, record.scope_id)
@@ -242,7 +282,7 @@ class SqliteJournal:
             self._encoding.messages.forget(record.run_id)
         error = self._encoding.text(record.error)
         ended = (record.at, record.status.value, error, record.run_id, record.scope_id)
-        return [(_END_RUN, ended), (_FORGET_REWRITES, (record.run_id, record.scope_id))]
+        return [(END_RUN, ended), (FORGET_REWRITES, (record.run_id, record.scope_id))]
 
     async def _stored(self, entry: _Entry) -> None:
         """Commit this with all that is pending before it, without blocking the loop if the file is busy."""
@@ -282,11 +322,12 @@ class SqliteJournal:
         """Commit everything pending in one transaction; it stays pending if that fails."""
         if not self._batch:
             return
+        self._follow_file()
         by_run: dict[str, list[_Row]] = {}
         for row, _ in self._batch:
             if row is not None:
                 by_run.setdefault(row[0], []).append(row)
-        statements: list[_Statement] = [(_RECORD, _joined(rows)) for rows in by_run.values()]
+        statements: list[_Statement] = [(RECORD, _joined(rows)) for rows in by_run.values()]
         statements += [each for _, several in self._batch for each in several]
         if len(statements) == 1:
             self._db.execute(*statements[0])
@@ -296,6 +337,25 @@ class SqliteJournal:
                     self._db.execute(*each)
         self._batch = []
         self._failing = False
+        for key in self._over:
+            self._open.pop(key, None)
+        self._over.clear()
+
+    def _follow_file(self) -> None:
+        """Go on in the file that is at the path now: nobody would find what is written to one that was deleted."""
+        if self._database.is_there():
+            return
+        import logging
+
+        told = "%s was deleted or replaced while it was used: what was recorded before is lost, a new one is begun"
+        logging.getLogger(__name__).warning(told, self.path)
+        new = Database(self.path, self._database.patience)
+        self._database.close()
+        self._database, self._db = new, new.connection
+        if self._encoding.messages is not None:
+            self._encoding.messages.forget()
+        waiting = [id(entry) for entry in self._batch]
+        self._batch[:0] = [entry for entry in self._open.values() if id(entry) not in waiting]
 
     def _flush_in_time(self) -> None:
         self._timer = None
@@ -307,12 +367,13 @@ class SqliteJournal:
         """Try once. If it fails, everything stays pending, the log says so, and the next `write` that fails raises."""
         try:
             self._commit()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, JournalError) as exc:
             if not self._failing:
                 import logging
 
                 log = logging.getLogger(__name__)
-                log.warning("%s; %s records wait, trying again", self._database.error(exc), len(self._batch))
+                error = exc if isinstance(exc, JournalError) else self._database.error(exc)
+                log.warning("%s; %s records wait, trying again", error, len(self._batch))
             self._failing = True
             return False
         return True
@@ -325,6 +386,7 @@ class SqliteJournal:
         return self._executed(statement, values, lambda done: done.rowcount) == 1
 
     def _executed(self, statement: str, values: tuple[Any, ...], taken: Callable[[sqlite3.Cursor], T]) -> T:
+        self._follow_file()
         if self._batch:
             self.flush()
         return self._database.patiently(lambda: taken(self._db.execute(statement, values)))
@@ -356,49 +418,6 @@ class MemoryJournal(SqliteJournal):
             self.flush()
 
 
-_MESSAGE = "INSERT INTO message (number, run_id, body) VALUES (?, ?, ?)"
-_MESSAGES = "SELECT number, body FROM message WHERE run_id = ? ORDER BY number"
-_RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
-# A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none. What a foreign agent
-# began and nobody holds may never be told to have ended: there the newest counts.
-_BEGIN_RUN = """
-    INSERT INTO run (run_id, scope_id, scope, name, began, source, format, boot_id, pid, started)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (run_id) DO UPDATE SET
-        scope_id = excluded.scope_id, scope = excluded.scope, name = excluded.name,
-        ended = NULL, status = NULL, error = NULL, source = coalesce(excluded.source, source),
-        format = coalesce(excluded.format, format),
-        started = CASE WHEN excluded.pid IS NULL THEN started ELSE excluded.started END,
-        boot_id = CASE WHEN excluded.pid IS NULL THEN boot_id ELSE excluded.boot_id END,
-        pid = coalesce(excluded.pid, pid)
-    WHERE excluded.scope = 'run' OR (run.ended IS NOT NULL AND run.scope <> 'run')
-        OR (run.pid IS NULL AND run.scope IN ('agent', 'model', 'tool'))
-"""
-_END_RUN = "UPDATE run SET ended = ?, status = ?, error = ? WHERE run_id = ? AND scope_id = ?"
-_CLAIM_RUN = """
-    UPDATE run SET boot_id = ?, pid = ?, started = ?
-    WHERE run_id = ? AND ended IS NULL AND boot_id = ? AND pid = ? AND started = ?
-"""
-_FORGET_REWRITES = """
-    UPDATE question SET rewrite = NULL
-    WHERE run_id = ?1 AND rewrite IS NOT NULL AND EXISTS (SELECT 1 FROM run WHERE run_id = ?1 AND scope_id = ?2)
-"""
-_RUNS = """
-    SELECT run_id, name, began, ended, status, error, source, boot_id, pid, started,
-        (SELECT coalesce(sum(calls), 0) FROM record WHERE record.run_id = run.run_id)
-    FROM run
-"""
-_QUESTIONS = """
-    SELECT id, run_id, scope_id, asked, body, code, verdict, text, said_by, rewrite, signature FROM question
-"""
-# A question asked again is open again: the answer to an earlier input does not count.
-_ASK = "INSERT OR REPLACE INTO question (id, run_id, scope_id, asked, body, code) VALUES (?, ?, ?, ?, ?, ?)"
-_ANSWER = """
-    UPDATE question SET verdict = ?, text = ?, said_by = ?, rewrite = ?, signature = ?, answered = ?
-    WHERE id = ? AND verdict IS NULL
-"""
-
-
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     # Not imported here, because it is slow to load; if nobody has imported it, no loop runs.
     loops = sys.modules.get("asyncio")
@@ -411,20 +430,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 def _joined(rows: list[_Row]) -> _Row:
     run_id, at, _, _ = rows[-1]
     return run_id, at, sum([row[2] for row in rows]), f"[{','.join([row[3] for row in rows])}]"
-
-
-def _run(row: tuple[Any, ...]) -> RunRow:
-    run_id, name, began, ended, word, error, source, boot_id, pid, started, calls = row
-    status = None if word is None else Status(word)
-    owner = None if pid is None else Owner(boot_id, pid, started)
-    return RunRow(run_id, name, began, ended, status, error, source, owner, calls)
-
-
-def _question(row: tuple[Any, ...]) -> Question:
-    id, run_id, scope_id, asked, body, code, kind, text, by, rewrite, signature = row
-    point, tool, reasons, value, digest, hidden = decoded_question(body)
-    verdict = None
-    if kind is not None:
-        new = None if rewrite is None else json.loads(rewrite)
-        verdict = Verdict(VerdictKind(kind), text, new, by, digest, signature or "")
-    return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict, digest, hidden, code)
