@@ -333,6 +333,10 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
         journal.note(Decided(*ids, facts.point, time.time(), outcome.action, note=note))
     if last is not None:
         await journal.write(last)
+    try:
+        journal.flush()  # what could not be stored yet, because others were writing
+    except JournalError as exc:
+        told.append(f"not recorded: {exc}")
     return said._replace(stderr="".join([said.stderr, *(f"hookline: {each}\n" for each in told)]))
 
 

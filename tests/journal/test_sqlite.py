@@ -288,7 +288,8 @@ async def test_a_write_that_was_cancelled_while_it_waited_does_not_turn_up_later
     assert kinds(path) == ["end"]
 
 
-async def test_a_timed_flush_that_failed_is_logged_once_and_tried_again(journal, path, python, caplog):
+async def test_a_timed_flush_that_failed_is_logged_once_and_tried_again(opened, path, python, caplog):
+    journal = opened(patience=0.1)
     process = python(LOCK, path)
     process.stdout.readline()
     journal.note(called())

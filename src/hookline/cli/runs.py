@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hookline.engine.plain import plain
-from hookline.engine.record import THERE, Begun, Ended, Question, Record, RunRow, Verdict, VerdictKind
+from hookline.engine.record import (
+    THERE,
+    Begun,
+    Called,
+    Ended,
+    Journal,
+    Question,
+    Record,
+    RunRow,
+    Verdict,
+    VerdictKind,
+)
 from hookline.errors import UsageError
 from hookline.hookfile.person import caller, need_person, refuse_agent
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
 from hookline.journal.recovery import alive, format_of
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
-from hookline.journal.view import Tree, duration, moment, with_given
+from hookline.journal.view import Tree, duration, last_calls, moment
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
 from hookline.secrets import secrets_in
 from hookline.terminal import found_run, out, print_json, print_runs, show, show_asked, value_of, who
+
+_RUNS, _RECORDS, _CALLS = 20, 1000, 200
+"""How many are shown, unless an option says otherwise."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunsOptions(ClusterOptions):
     run: str = argument("show this run as a tree; without it, list all runs")
-    limit: int = option("how many runs to list", 20)
+    limit: int = option("how many runs to list (20), or records of a run to show from its end (1000)", 0)
     json: bool = flag("print JSON")
 
 
@@ -32,12 +48,12 @@ def runs(options: RunsOptions) -> int:
     if target is not None:
         from hookline.sympozium.cluster.runs import runs_there
 
-        return runs_there(target, options.run, limit=options.limit, json=options.json)
+        return runs_there(target, options.run, limit=options.limit or _RUNS, json=options.json)
     with open_journal() as journal:
         if options.run:
-            _show_run(journal.records(found_run(journal, options.run)), as_json=options.json)
+            _show_run(journal, found_run(journal, options.run), options)
             return 0
-        rows = journal.runs(limit=options.limit)
+        rows = journal.runs(limit=options.limit or _RUNS)
         pending = {question.run_id for question in journal.questions()}
     if options.json:
         for row in rows:
@@ -71,13 +87,21 @@ def _status(row: RunRow) -> str:
     return "open" if row.owner is None else "broken off"
 
 
-def _show_run(records: list[Record], *, as_json: bool) -> None:
-    if as_json:
-        for record in records:
+def _show_run(journal: Journal, run_id: str, options: RunsOptions) -> None:
+    if options.json:
+        shown = journal.latest(run_id, options.limit).records if options.limit else journal.each(run_id)
+        for record in shown:
             print_json({"record": type(record).__name__.lower(), **record._asdict()})
         return
+    page = journal.latest(run_id, options.limit or _RECORDS)
+    records = [*page.context, *page.records]
     tree = Tree(width=max(out.width, 60))
-    lines = [*(line for record in records for line in tree.lines(record)), *tree.open()]
+    for record in page.context:
+        deque(tree.lines(record), 0)
+    if page.earlier:
+        told = f"{page.earlier} earlier records are not shown; --limit {page.earlier + len(page.records)} shows all"
+        out.print(told, style="dim")
+    lines = [*(line for record in page.records for line in tree.lines(record)), *tree.open()]
     if format_of(records) == "sympozium":
         from hookline.sympozium.view import status_lines
 
@@ -103,22 +127,30 @@ def _cluster_words(records: list[Record]) -> str:
 class LogsOptions:
     run: str = argument("a run's id, the beginning of one, or `last`", required=True)
     hook: str = argument("show only this hook")
+    limit: int = option("how many of the last calls to show (200)", 0)
     json: bool = flag("print JSON")
 
 
 def logs(options: LogsOptions) -> int:
     hook = options.hook
+    most = options.limit or (sys.maxsize // 8 if options.json else _CALLS)
     with open_journal() as journal:
         run_id = found_run(journal, options.run)
-        records = journal.records(run_id)
-        questions = [] if hook else journal.questions(run_id, pending=False)
-    called = list(with_given(records))
-    wanted = [record for record in called if not hook or record.hook == hook]
+        wanted, names, earlier = last_calls(journal, run_id, hook, most)
+        _print_calls(wanted, as_json=options.json)
+        _print_questions(() if hook or options.json else journal.questions(run_id, pending=False))
     if hook and not wanted:
-        names = ", ".join(dict.fromkeys(record.hook for record in called)) or "none"
-        raise UsageError(f"hook {hook!r} was not called in that run; hooks called: {names}")
+        known = ", ".join(names) or "none"
+        raise UsageError(f"hook {hook!r} was not called in that run; hooks called: {known}")
+    if earlier and not options.json:
+        told = f"the last {len(wanted)} calls; there are {earlier} earlier records, and --limit shows more of them"
+        out.print(told, style="dim")
+    return 0
+
+
+def _print_calls(wanted: Sequence[Called], *, as_json: bool) -> None:
     for record in wanted:
-        if options.json:
+        if as_json:
             print_json(record._asdict())
             continue
         out.print(
@@ -138,11 +170,13 @@ def logs(options: LogsOptions) -> int:
         for name, value in said.items():
             if value is not None:
                 out.print(f"  {name}: {value if isinstance(value, str) else Mask().json(value)}")
-    for question in () if options.json else questions:
+
+
+def _print_questions(questions: Iterable[Question]) -> None:
+    for question in questions:
         said = question.verdict.in_words() if question.verdict is not None else "waiting for an answer"
         tool = f" ({question.tool})" if question.tool else ""
         out.print(f"{moment(question.asked)}  question at {question.point}{tool}: {said}", style="bold")
-    return 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -234,6 +234,15 @@ class RunRow(NamedTuple):
     calls: int
 
 
+class Page(NamedTuple):
+    """The last records of a run. `context` are some before them, with the scopes that they stand in; `earlier` counts
+    all that are before them."""
+
+    context: list[Record]
+    records: list[Record]
+    earlier: int
+
+
 @runtime_checkable
 class Journal(Protocol):
     """Keeps records. `write` returns when they would survive the end of this process; `note` may lag 50 ms."""
@@ -260,6 +269,14 @@ class Journal(Protocol):
     def runs(self, *, limit: int = 50) -> list[RunRow]: ...
 
     def records(self, run_id: str) -> list[Record]: ...
+
+    def each(self, run_id: str) -> Iterator[Record]:
+        """The records one by one, while the journal is open."""
+        ...
+
+    def latest(self, run_id: str, most: int) -> Page:
+        """The last records of a run, read while the journal is open, without reading all before them."""
+        ...
 
     def find(self, prefix: str) -> list[str]:
         """The ids of the runs that start with `prefix`, newest first."""

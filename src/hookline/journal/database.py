@@ -88,6 +88,12 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "ALTER TABLE chore ADD COLUMN agreed REAL NOT NULL DEFAULT 0",
         "INSERT INTO chore (name, done) VALUES ('clock', 0)",
     ),
+    (
+        # The number of records in a row, and the rows of a run in order, so that it can be read from its end.
+        "ALTER TABLE record ADD COLUMN records INTEGER",
+        "DROP INDEX record_run",
+        "CREATE INDEX record_run ON record (run_id, seq, calls, records)",
+    ),
 )
 """Step n leads to version n + 1. A step that was released is never changed; a new one is added."""
 

@@ -11,7 +11,14 @@ from hookline.journal.encoding import decoded_question
 
 MESSAGE = "INSERT INTO message (number, run_id, body) VALUES (?, ?, ?)"
 MESSAGES = "SELECT number, body FROM message WHERE run_id = ? ORDER BY number"
-RECORD = "INSERT INTO record (run_id, at, calls, body) VALUES (?, ?, ?, ?)"
+RECORD = "INSERT INTO record (run_id, at, calls, body, records) VALUES (?, ?, ?, ?, ?)"
+FROM_ITS_START = "SELECT seq, body FROM record WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+FROM_ITS_END = "SELECT seq, body FROM record WHERE run_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+COUNTED = "SELECT coalesce(sum(records), 0) FROM record WHERE run_id = ?"
+# Rows of an earlier version, which did not say.
+NOT_COUNTED = (
+    "SELECT coalesce(sum(json_array_length(body)), 0) FROM record WHERE run_id = ? AND records IS NULL"
+)
 # A run is listed by its own scope; by another outermost scope (a workspace, an agent) if it has none. What a foreign agent
 # began and nobody holds may never be told to have ended: there the newest counts.
 BEGIN_RUN = """

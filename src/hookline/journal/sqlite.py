@@ -6,11 +6,10 @@ a write is tried again from the event loop, so a busy file does not block anythi
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -21,12 +20,12 @@ from hookline.engine.record import (
     Decided,
     Ended,
     Owner,
+    Page,
     Question,
     Record,
     RunRow,
     Verdict,
     VerdictKind,
-    joined,
 )
 from hookline.errors import JournalError
 from hookline.files import user_key
@@ -39,9 +38,9 @@ from hookline.journal.database import (
     sqlite3,
     transaction,
 )
-from hookline.journal.encoding import CAP, Encoding, decoded, decoded_question
+from hookline.journal.encoding import CAP, Encoding, decoded_question
+from hookline.journal.history import History
 from hookline.journal.masking import Mask
-from hookline.journal.messages import Stored
 from hookline.journal.rows import (
     ANSWER,
     ASK,
@@ -50,7 +49,6 @@ from hookline.journal.rows import (
     END_RUN,
     FORGET_REWRITES,
     MESSAGE,
-    MESSAGES,
     QUESTIONS,
     RECORD,
     RUNS,
@@ -71,13 +69,12 @@ LAG = 0.05
 
 _PATIENCE = 10.0
 _MOST_PENDING = 256
-
 T = TypeVar("T")
 
-_Row = tuple[str, float, int, str]
+_Row = tuple[str, float, int, str, int]
 _Statement = tuple[str, tuple[Any, ...]]
 _Entry = tuple[_Row | None, Sequence[_Statement]]
-"""A part of a commit: a row of (run, time, calls, text), and the statements that go with it."""
+"""A part of a commit: a row of (run, time, calls, text, 1), and the statements that go with it."""
 
 
 class SqliteJournal:
@@ -100,10 +97,11 @@ class SqliteJournal:
     ) -> None:
         self.path = Path(path)
         self._encoding = Encoding(Mask(secrets), payloads=payloads, cap=cap, has_messages=True)
+        self._history = History(self.rows)
         self._batch: list[_Entry] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._failing = False
+        self._failing, self._busy_since = False, 0.0
         # Scopes that began inside another one; their end is not the end of a run.
         self._inner: set[tuple[str, str]] = set()
         # Beginnings of scopes without an end, and questions without an answer.
@@ -182,10 +180,13 @@ class SqliteJournal:
         return [run_of(row) for row in self.rows(f"{RUNS} ORDER BY began DESC LIMIT ?", limit)]
 
     def records(self, run_id: str) -> list[Record]:
-        bodies = self.rows("SELECT body FROM record WHERE run_id = ? ORDER BY seq", run_id)
-        stored = Stored(lambda: self.rows(MESSAGES, run_id))
-        stored.load()  # they may be read when the journal is closed
-        return [*joined(decoded(run_id, fields, stored) for (body,) in bodies for fields in json.loads(body))]
+        return self._history.records(run_id)
+
+    def each(self, run_id: str) -> Iterator[Record]:
+        return self._history.each(run_id)
+
+    def latest(self, run_id: str, most: int) -> Page:
+        return self._history.latest(run_id, most)
 
     def find(self, prefix: str) -> list[str]:
         found = self.rows(
@@ -245,7 +246,7 @@ class SqliteJournal:
             ) from exc
 
     def _entry(self, record: Record) -> _Entry:
-        row = record.run_id, record.at, record.__class__ is Called, self._encoding.record(record)
+        row = record.run_id, record.at, record.__class__ is Called, self._encoding.record(record), 1
         messages = self._encoding.messages
         if messages is not None and messages.new:
             # By themselves: later records refer to them, also if this one cannot be stored.
@@ -336,7 +337,7 @@ class SqliteJournal:
                 for each in statements:
                     self._db.execute(*each)
         self._batch = []
-        self._failing = False
+        self._failing, self._busy_since = False, 0.0
         for key in self._over:
             self._open.pop(key, None)
         self._over.clear()
@@ -364,10 +365,15 @@ class SqliteJournal:
         self._timer = self._loop.call_later(LAG, self._flush_in_time)
 
     def _flush_now(self) -> bool:
-        """Try once. If it fails, everything stays pending, the log says so, and the next `write` that fails raises."""
+        """Try once. If it fails, everything stays pending, and the log says so; of a busy file once its patience ends."""
         try:
             self._commit()
         except (sqlite3.Error, JournalError) as exc:
+            now = time.monotonic()
+            self._busy_since = self._busy_since or now
+            passes = isinstance(exc, sqlite3.Error) and is_busy(exc)
+            if passes and now - self._busy_since < self._database.patience:
+                return False
             if not self._failing:
                 import logging
 
@@ -428,5 +434,5 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _joined(rows: list[_Row]) -> _Row:
-    run_id, at, _, _ = rows[-1]
-    return run_id, at, sum([row[2] for row in rows]), f"[{','.join([row[3] for row in rows])}]"
+    run_id, at, _, _, _ = rows[-1]
+    return run_id, at, sum([row[2] for row in rows]), f"[{','.join([row[3] for row in rows])}]", len(rows)

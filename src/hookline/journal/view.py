@@ -6,12 +6,12 @@ Live progress and `hookline runs RUN` are the same lines, made of the same recor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.hook import Mode
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
 from hookline.engine.result import HookAction, merged
 from hookline.journal.masking import Mask
 
@@ -163,38 +163,6 @@ def _named(begun: Begun) -> str:
     return f"{begun.name} " if begun.scope is Scope.TOOL or "event" in begun.about else ""
 
 
-def with_given(records: list[Record]) -> Iterator[Called]:
-    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
-    began: dict[str, Any] = {}
-    now: dict[tuple[str, str], Any] = {}
-    for record, output in zip(records, _outputs(records), strict=True):
-        if isinstance(record, Begun):
-            # A foreign agent's scope may have the name of an earlier one.
-            now = {place: value for place, value in now.items() if place[0] != record.scope_id}
-            began[record.scope_id] = record.payload
-        if not isinstance(record, Called):
-            continue
-        place = (record.scope_id, str(record.point))
-        at_start = str(record.point).endswith(".start")
-        first = began.get(record.scope_id) if at_start else output
-        given = record.given if record.given is not None else now.get(place, first)
-        yield record._replace(given=given)
-        now[place] = given
-        if record.changed is not None and record.mode == Mode.ENFORCE:
-            now[place] = merged("changed", given, record.changed)
-
-
-def _outputs(records: list[Record]) -> list[Any]:
-    """The output with which the scope of each record ended."""
-    ahead: dict[str, Any] = {}
-    found: list[Any] = []
-    for record in reversed(records):
-        if isinstance(record, Ended):
-            ahead[record.scope_id] = record.output
-        found.append(ahead.get(record.scope_id))
-    return found[::-1]
-
-
 def duration(seconds: float) -> str:
     """A duration for people to read."""
     if seconds < 0.001:
@@ -208,3 +176,49 @@ def duration(seconds: float) -> str:
 
 def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def last_calls(journal: Journal, run_id: str, hook: str, most: int) -> tuple[list[Called], list[str], int]:
+    """The last calls of a run, with what each was given; the hooks seen, and how many records were not read."""
+    reach = 4 * most
+    while True:
+        page = journal.latest(run_id, reach)
+        records = [*page.context, *page.records]
+        called = list(with_given(records))[-reach:]
+        wanted = [each for each in called if not hook or each.hook == hook][-most:]
+        begun = {each.scope_id for each in records if isinstance(each, Begun)}
+        if not page.earlier or (len(wanted) == most and all(each.scope_id in begun for each in wanted)):
+            return wanted, [*dict.fromkeys(each.hook for each in called)], page.earlier
+        reach *= 8
+
+
+def with_given(records: Sequence[Record]) -> Iterator[Called]:
+    """Every call with its input, taken from its scope and from earlier changes if the record does not have it."""
+    began: dict[str, Any] = {}
+    now: dict[str, dict[str, Any]] = {}
+    for record, output in zip(records, _outputs(records), strict=True):
+        if isinstance(record, Begun):
+            # A foreign agent's scope may have the name of an earlier one.
+            now.pop(record.scope_id, None)
+            began[record.scope_id] = record.payload
+        if not isinstance(record, Called):
+            continue
+        point, values = str(record.point), now.setdefault(record.scope_id, {})
+        at_start = point.endswith(".start")
+        first = began.get(record.scope_id) if at_start else output
+        given = record.given if record.given is not None else values.get(point, first)
+        yield record._replace(given=given)
+        values[point] = given
+        if record.changed is not None and record.mode == Mode.ENFORCE:
+            values[point] = merged("changed", given, record.changed)
+
+
+def _outputs(records: Sequence[Record]) -> list[Any]:
+    """The output with which the scope of each record ended."""
+    ahead: dict[str, Any] = {}
+    found: list[Any] = []
+    for record in reversed(records):
+        if isinstance(record, Ended):
+            ahead[record.scope_id] = record.output
+        found.append(ahead.get(record.scope_id))
+    return found[::-1]
