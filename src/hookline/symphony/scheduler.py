@@ -350,6 +350,12 @@ def finished(
         tokens=state.tokens + each.tokens,
         seconds=state.seconds + seconds,
     )
+    # Whoever found no slot before may have this one.
+    retries = {
+        key: replace(retry, due=now) if retry.error == NO_SLOT and not retry.asked else retry
+        for key, retry in state.retries.items()
+    }
+    state = replace(state, retries=retries)
     if each.clean:
         return _cleaning(state, each.issue)
     if state.stopping or (each.ending is not None and not each.stalled):
