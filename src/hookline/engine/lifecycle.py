@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,10 +96,8 @@ class Run:
             said = verdict if is_verdict else nobodys_verdict(question)
             journal.answer(question.id, said._replace(digest=question.digest))
         if not is_verdict:
-            what = f"the approver [{source_of(approver)}] returned {verdict!r}"
-            raise UsageError(
-                f"{what}; give a hookline.engine.record.Verdict, as Verdict(VerdictKind.APPROVE)"
-            )
+            right = "give a hookline.engine.record.Verdict, as Verdict(VerdictKind.APPROVE)"
+            raise UsageError(f"the approver [{source_of(approver)}] returned {verdict!r}; {right}")
         return verdict
 
     def interrupt(self) -> None:
@@ -333,11 +332,8 @@ class OpenScope:
         if journal is None or self.scope not in RUN_AGAIN or not self.pipeline.at(self.scope.end):
             return
         journal.note(Decided(self.run.id, self.facts.scope_id, LEAVING, time.time(), HookAction.CONTINUE))
-        try:
+        with suppress(JournalError):  # on a full disk the end hooks are owed all the same
             journal.flush()
-        except JournalError:
-            # The end hooks are owed also on a full disk; the end itself cannot be recorded then, and that is told.
-            return
 
     async def _write_end(self, status: Status, output: Any, error: str | None) -> None:
         self.ended = True
