@@ -67,7 +67,7 @@ class Command:
         return self._run(arguments, stdin=stdin, executable=executable)
 
     def at_terminal(self, *arguments, typed=""):
-        """The same, called by a person at a terminal of their own, who types a line."""
+        """The same, called by a person at a terminal of their own, who types these lines and ends the input."""
         return self._run(arguments, terminal=True, typed=typed)
 
     def _run(self, arguments, **options):

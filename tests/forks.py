@@ -95,8 +95,8 @@ if asked["terminal"]:
     while os.getppid() == parent:
         os.sched_yield()
     os.setsid()
-    keyboard, terminal = os.openpty()
-    os.write(keyboard, asked["typed"].encode())
+    keys, terminal = os.openpty()
+    os.write(keys, asked["typed"].encode() + b"\4")
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     os.dup2(terminal, 0)
 own = os.getpid()
@@ -136,11 +136,10 @@ os._exit(code or 0)
 
 
 def run(words, *, cwd=".", env=os.environ, stdin="", terminal=False, streams=(), **options):
-    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does,
-    who has `typed` a line.
+    """Call `hookline WORDS` to its end, as `subprocess.run(..., text=True)` does; or as a person at a terminal does.
 
     `streams` are other files for some of its streams, None for one that is closed. With `deleted` the folder is
-    deleted once it is the current one. `machine` stands for `/etc/hookline`, as a folder of root's, and `executable`
+    deleted once it is the current one. `typed` are the lines that the person types. `machine` stands for `/etc/hookline`, as a folder of root's, and `executable`
     for the interpreter that the command believes to be run by.
     """
     options = {name: str(value) if value else "" for name, value in options.items()}

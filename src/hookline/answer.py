@@ -36,12 +36,12 @@ from hookline.engine.point import Status
 from hookline.engine.record import Decided, Ended, Journal
 from hookline.engine.result import CONTINUE, HookAction, HookResult, Reason
 from hookline.errors import HooklineError, JournalError, UsageError
-from hookline.files import output, write_all
-from hookline.hookfile.compiler import copy_of, keep_copy
+from hookline.files import fix, fixed, output, write_all
+from hookline.hookfile.compiler import copy_of, copy_place, is_forged, keep_copy
 from hookline.hookfile.importer import function_of, is_ready_guard
 from hookline.hookfile.person import note_client
 from hookline.hookfile.sources import held, is_machine
-from hookline.hookfile.trust import FILE, changes, refuse_distrusted
+from hookline.hookfile.trust import FILE, refuse_changed
 from hookline.journal import open_journal
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ LONG = "HOOKLINE_ANSWER_LONG"
 _LONGEST = 4_000_000
 _REFUSED = 2  # the exit code that every caller takes for a no
 _COPIED = (".yaml", ".yml", ".json")
+_FORGED = "does not carry your key, so hookline did not make it for you; it was not used, and the file itself was read"
 
 Json = dict[str, Any]
 Row = Any
@@ -177,8 +178,8 @@ def _files(asked: _Asked, payload: Json) -> list[Path]:
     folders = [each for each in (project, str(payload.get("cwd") or os.getcwd())) if each]
     found = held(None if asked.files else folders, os.environ, asked.files, option="--file")
     for file, content in zip(asked.files, asked.contents, strict=False):
-        if changes(Path(file).parent, json.loads(content)):
-            refuse_distrusted(Path(file), os.environ, option="--hooks when the service starts")
+        if known := json.loads(content):
+            refuse_changed(Path(file), known, os.environ, option="--hooks when the service starts")
     if not found:
         raise UsageError(f"there is no {FILE} in {folders[0]} or above it; write one, or name it with --file")
     return [Path(each.file) for each in found]
@@ -218,12 +219,13 @@ async def _answered(asked: _Asked, event: ForeignEvent) -> CallerAnswer:
     runner = LocalRunner()
     try:
         files = _files(asked, event.payload)
+        forged = [str(copy_place(each, os.environ)) for each in files if is_forged(each, os.environ)]
         hooks, _ = each_once(hook for file in files for hook in _loaded(file, runner))
         unknown = _unknown(event, hooks)
         if unknown is not None and refuses(event.name, event.caller):
             raise UsageError(unknown)
         with open_journal() as journal:
-            return await _recorded(journal, hooks, event)
+            return await _recorded(journal, hooks, event, [f"{each} {_FORGED}" for each in forged])
     finally:
         await runner.close()
 
@@ -241,15 +243,25 @@ def _loaded(file: Path, runner: "Runner") -> list[Hook]:
     from hookline.hookfile.attach import load_hooks
 
     try:
-        content = file.read_bytes() if file.suffix in _COPIED else None
+        content = _content(file) if file.suffix in _COPIED else None
     except OSError:
         content = None  # reading it as a hook file says why
+    if content is not None:
+        fix(file, content)  # what is copied is what was read
     found = load_hooks(str(file), runner)
     if found.problems:
         raise found.problems[0]
     if content is not None and copy_of(file, content, os.environ) is None:
         keep_copy(file, content, found, os.environ)
     return found.hooks
+
+
+def _content(file: Path) -> bytes:
+    known = fixed(file)
+    if known is not None:
+        return known
+    with open(file, "rb") as opened:
+        return opened.read(_LONGEST + 1)
 
 
 def _short_way(asked: _Asked, event: ForeignEvent) -> Callable[[], None] | None:
@@ -294,11 +306,15 @@ def _short_way(asked: _Asked, event: ForeignEvent) -> Callable[[], None] | None:
 def _rows(file: Path) -> list[Row] | None:
     if file.suffix not in _COPIED or not file.is_file():
         return None
-    with open(file, "rb") as opened:
-        content = opened.read(_LONGEST)
-    rows = copy_of(file, content, os.environ)
+    rows = copy_of(file, _content(file), os.environ)
     last_word = is_machine(file)
-    return None if rows is None else [SimpleNamespace(**row, last_word=last_word) for row in rows]
+    return None if rows is None else [_row(file, row, last_word) for row in rows]
+
+
+def _row(file: Path, row: Json, last_word: bool) -> Row:
+    # The copy is of the content; by which path it was read then may be another.
+    source = f"{file}:{row['source'].rpartition(':')[2]}"
+    return SimpleNamespace(**{**row, "source": source}, last_word=last_word)
 
 
 def _each_once(rows: list[Row]) -> list[Row] | None:
@@ -309,7 +325,9 @@ def _each_once(rows: list[Row]) -> list[Row] | None:
     return list(found.values())
 
 
-async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) -> CallerAnswer:
+async def _recorded(
+    journal: Journal, hooks: list[Hook], event: ForeignEvent, notes: Sequence[str] = ()
+) -> CallerAnswer:
     """The hooks' answer in the caller's words."""
     name, caller, payload, context = event
     facts = context.facts
@@ -322,7 +340,7 @@ async def _recorded(journal: Journal, hooks: list[Hook], event: ForeignEvent) ->
     said = answer(outcome, name, caller, given=payload)
     last = ended(start, facts, outcome, refused=said.refused) or renamed(start, facts, outcome)
     unknown = _unknown(event, hooks)
-    told = [unknown] if unknown is not None else []
+    told = [*notes, unknown] if unknown is not None else [*notes]
     for hook in pipeline.at(facts.point) if facts.current_tool else ():
         kind = kind_meant(hook.match_text, caller)
         fits = hook.match is None or hook.match(facts)

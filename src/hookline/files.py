@@ -38,6 +38,19 @@ def is_code(path: Path) -> bool:
     return known or (os.path.isfile(path) and os.access(path, os.X_OK))
 
 
+_fixed: dict[str, bytes] = {}
+
+
+def fix(path: Path, content: bytes) -> None:
+    """From now on this is the content of a file to this process, whatever becomes of the file."""
+    _fixed[os.path.abspath(path)] = content
+
+
+def fixed(path: Path) -> bytes | None:
+    """The content that a file has to this process; None if it is to be read."""
+    return _fixed.get(os.path.abspath(path))
+
+
 def private_folder(path: Path) -> None:
     """Make a folder, and those above it, unless it is there; only its owner may look into a new one."""
     try:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from hookline.engine.stdlib import lazy_pattern
 from hookline.errors import FileError
+from hookline.files import fixed
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 100
@@ -145,8 +146,10 @@ def text_of(file: str | PathLike[str], called: str = "a file of hooks") -> str:
     If it cannot be opened, the error has its cause.
     """
     try:
-        with open(file, "rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
+        content = fixed(file)
+        if content is None:
+            with open(file, "rb") as opened:
+                content = opened.read(MAX_BYTES + 1)
     except FileNotFoundError as exc:
         raise FileError("there is no such file", file=file) from exc
     except (OSError, ValueError) as exc:

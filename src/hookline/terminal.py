@@ -348,6 +348,14 @@ def who(place: str) -> str:
     return f"{name} at {place}"
 
 
+def says_yes(prompt: str) -> bool:
+    """True if the person at the terminal types yes."""
+    try:
+        return _line(prompt).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def _line(prompt: str) -> str:
     err.print(prompt, end="")
     line = sys.stdin.readline()

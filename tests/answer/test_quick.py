@@ -1,6 +1,6 @@
 """The short way of `hookline answer` and the long one: the same answers, the same records."""
 
-import hashlib
+import hmac
 import json
 import os
 import re
@@ -275,8 +275,9 @@ def test_a_copy_that_is_deleted_is_made_again(own):
     assert own.copy.is_file()
 
 
-def sealed(body):
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+def sealed(own, body):
+    key = (own.approved / "key").read_bytes()
+    return hmac.new(key, body, "sha256").hexdigest().encode() + b"\n" + body
 
 
 def emptied(own, **changes):
@@ -294,24 +295,24 @@ def cut_off(own):
 
 
 def of_another_file(own):
-    own.copy.write_bytes(sealed(emptied(own, key="0" * 64)))
+    own.copy.write_bytes(sealed(own, emptied(own, key="0" * 64)))
 
 
 def open_to_others(own):
-    own.copy.write_bytes(sealed(emptied(own)))
+    own.copy.write_bytes(sealed(own, emptied(own)))
     own.copy.chmod(0o644)
 
 
 def a_link(own):
     elsewhere = own.folder / "elsewhere.json"
-    elsewhere.write_bytes(sealed(emptied(own)))
+    elsewhere.write_bytes(sealed(own, emptied(own)))
     elsewhere.chmod(0o600)
     own.copy.unlink()
     own.copy.symlink_to(elsewhere)
 
 
 def somebody_elses(own):
-    own.copy.write_bytes(sealed(emptied(own)))
+    own.copy.write_bytes(sealed(own, emptied(own)))
     try:
         os.chown(own.copy, 65534, 65534)
     except PermissionError:
@@ -330,7 +331,7 @@ def test_a_copy_that_cannot_be_believed_is_not(own, spoil):
 
 
 def test_a_copy_that_is_the_users_own_and_whole_is_believed(own):
-    own.copy.write_bytes(sealed(emptied(own)))
+    own.copy.write_bytes(sealed(own, emptied(own)))
     assert not refused(own), "else the tests above show nothing"
 
 

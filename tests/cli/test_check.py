@@ -3,11 +3,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hookline.claude.clients import CLIENTS, Place
+from hookline.errors import FileError
+from tests.command import approve
 from tests.conformance import polos_seed_blocks as polos
 
 
@@ -251,6 +254,8 @@ def test_check_tells_the_level_code_and_place_of_each_problem(hookline, tmp_path
     hookline.environ["LINEAR_API_KEY"] = "x"
     if file == "hookline.yaml":
         hookline.environ["HOOKLINE_HOME"] = str(tmp_path / "home")
+        with suppress(FileError):  # one with a mistake cannot be approved; of the others the code is loaded
+            approve(tmp_path / file, hookline.environ)
     done = hookline("check", "--json", file)
     found = [each for each in json.loads(done.stdout)["problems"] if each["code"] != "not-approved"]
     got = [(each["level"], each["code"], each["line"], each["key"]) for each in found]

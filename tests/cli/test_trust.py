@@ -169,7 +169,7 @@ def test_a_file_with_a_mistake_is_not_approved(asked, hookline, folder):
 
 
 def test_install_approves_the_file_of_the_project_after_showing_it(asked, hookline, folder):
-    said = hookline.at_terminal("install", "claude-code").stdout
+    said = hookline.at_terminal("install", "claude-code", typed="y\n").stdout
     assert said.index("mine at tool.start, tool.end runs") < said.index("approved, with guard.py")
     assert asked().stdout == ""
 

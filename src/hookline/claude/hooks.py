@@ -80,12 +80,13 @@ def script_fault(argv: Sequence[str]) -> str | None:
 def process_of(declared: HookDeclaration, runner: Runner) -> Handler:
     """The handler of an entry's `command:` or `shell:`."""
     from hookline.handlers.process import process_handler
+    from hookline.hookfile.content import guarded, is_approved
 
     params = declared.params
     foreign = "event" in params
     theirs = {PROJECT: os.getcwd()} if foreign else {}
     reads = params.get("output", declared.kind)
-    return process_handler(
+    handler = process_handler(
         argv_of(declared),
         runner,
         encode=stdin_of if foreign else own_stdin_of,
@@ -96,6 +97,7 @@ def process_of(declared: HookDeclaration, runner: Runner) -> Handler:
         background_keep=params.get("background") == "keep",
         variables=_env_file if foreign else None,
     )
+    return guarded(handler, declared.source) if is_approved(declared.source) else handler
 
 
 def _env_file(context: HookContext) -> dict[str, Any]:

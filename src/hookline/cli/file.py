@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hookline import systems
 from hookline.engine.hook import Hook, Mode
 from hookline.errors import HooklineError, UsageError
@@ -75,11 +77,12 @@ def _explain_for_adk(options: ExplainOptions) -> Explained:
         raise UsageError(f"--for is {options.framework!r}; known: adk")
     from hookline.adapters.google_adk import TESTED, gaps
     from hookline.hookfile.attach import load_hooks
+    from hookline.hookfile.sources import is_approved
     from hookline.pyagent.system import explained_hooks, hook_rows
 
     hooks: list[Hook] = []
     for file in (options.file, *options.hooks):
-        attached = load_hooks(file)
+        attached = load_hooks(file, imports=file in options.hooks or is_approved(file, os.environ))
         if attached.problems:
             raise attached.problems[0]
         hooks += [hook for hook in attached.hooks if hook.mode is not Mode.OFF]

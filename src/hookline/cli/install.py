@@ -24,10 +24,10 @@ from hookline.claude.entries import (
     wanted,
 )
 from hookline.claude.events import fails_closed
-from hookline.cli.project import FIRST, Report, approve_by
+from hookline.cli.project import FIRST, Report, approve_found
 from hookline.cli.proof import PROVED, prove
 from hookline.errors import UsageError
-from hookline.hookfile.person import missing_person, need_person
+from hookline.hookfile.person import need_person
 from hookline.hookfile.read import parse, read
 from hookline.hookfile.sources import found, machine_file, user_file
 from hookline.hookfile.trust import FILE, approve, digest, digest_of, nearest, withdraw, written
@@ -220,10 +220,10 @@ def _remove_hook_file(target: _Target, report: Report) -> str | None:
 
 
 def _approved(target: _Target, report: Report) -> dict[str, Any] | None:
-    """Approve the project's file, if a person is there; those of the user and the machine need no approval."""
+    """Approve the project's file, if a person says so; those of the user and the machine need no approval."""
     file = nearest(target.folder, os.environ)
     if file is not None and target.place in (Place.PROJECT, Place.LOCAL):
-        return approve_by(missing_person(os.environ), file, report)
+        return approve_found(file, report)
     if not found([target.folder], os.environ):
         nowhere = f"there is no {FILE} in {target.folder} or above it, and none of yours or this machine's"
         report(f"{nowhere}, so every call is refused; write one with: hookline init")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from hookline.hookfile.trust import (
     TRUST,
     approve,
     content_digest,
+    content_of,
     distrusted,
+    fix,
     is_expected,
     is_there,
     nearest,
     withdraw,
 )
 from hookline.options import argument, flag
-from hookline.terminal import out, print_json
+from hookline.terminal import out, print_json, says_yes
 
 
 class Report:
@@ -47,9 +50,15 @@ class Report:
         return 0
 
 
-def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str, Any] | None:
-    """Approve a file after showing what it would run; one with a mistake is not approved."""
+def approve_shown(
+    file: Path, say: Report, *, broken: bool = False, unless: Callable[[], str | None] | None = None
+) -> dict[str, Any] | None:
+    """Approve a file after showing what it would run, as it was when it was read for that.
+
+    One with a mistake is not approved, nor where `unless` gives a reason, which is said.
+    """
     try:
+        fix(file)
         hooks = read(file).checked().hooks
     except HooklineError as exc:
         if not broken:
@@ -74,21 +83,40 @@ def approve_shown(file: Path, say: Report, *, broken: bool = False) -> dict[str,
         say(f"  {each.name} at {', '.join(each.points)}{only} runs {_runs(each)}")
     if not rows:
         say("  no hooks")
+    named = [name for name, found in content_of(file, hooks).items() if found and name != file.name]
+    if named and unless is not None:
+        say(f"  with {', '.join(named)}")
+    if unless is not None and (why := unless()):
+        say(
+            f"{file} is not approved: {why}; in a terminal of your own: hookline trust {shlex.quote(str(file))}"
+        )
+        return None
     also = approve(file, hooks, os.environ)
     covered = f", with {', '.join(also)}" if also else ""
     say(f"approved{covered}; after a change it must be approved again")
     return {"file": str(file), "hooks": rows, "also": also}
 
 
-def approve_by(why: str | None, file: Path, say: Report) -> dict[str, Any] | None:
-    """Approve a file that was found, unless there is a reason why nobody is there to do that; it is said."""
-    if why is None:
-        return approve_shown(file, say, broken=True)
-    if distrusted(file, os.environ) is not None:
-        say(
-            f"{file} is not approved: {why}; in a terminal of your own: hookline trust {shlex.quote(str(file))}"
+def approve_found(file: Path, say: Report) -> dict[str, Any] | None:
+    """Approve a file that may have come with a repository, if a person looks at it and says yes."""
+    if distrusted(file, os.environ) is None:
+        say(f"{file} is approved already")
+        return None
+
+    def unless() -> str | None:
+        why = missing_person(os.environ)
+        return why or (
+            None
+            if says_yes("approve it? Its hooks run on this machine, as you [y/N] ")
+            else "you did not say yes"
         )
-    return None
+
+    return approve_shown(file, say, broken=True, unless=unless)
+
+
+def approve_written(why: str | None, file: Path, say: Report) -> dict[str, Any] | None:
+    """Approve a file that was just written, unless there is a reason why nobody is there to do that; it is said."""
+    return approve_shown(file, say, broken=True, unless=lambda: why)
 
 
 def _runs(hook: HookDeclaration) -> str:
@@ -151,7 +179,7 @@ def init(options: InitOptions) -> int:
         raise FileError(f"cannot be written: {exc.strerror}", file=file) from exc
     report = Report(options.json)
     report(f"wrote {file}")
-    approved = approve_by(nobody, file, report)
+    approved = approve_written(nobody, file, report)
     report("next: hookline install claude-code")
     return report.done({"wrote": str(file), "approved": approved})
 
@@ -173,6 +201,7 @@ def trust(options: TrustOptions) -> int:
         raise UsageError(f"there is no {FILE} in {Path.cwd()} or above it; `hookline init` writes one")
     report = Report(options.json)
     if options.digest:
+        fix(found)
         digest = content_digest(found, read(found).checked().hooks)
         report(digest)
         return report.done({"file": str(found), "digest": digest})

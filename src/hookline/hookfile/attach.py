@@ -43,8 +43,7 @@ from hookline.errors import FileError, HookBroke, UsageError
 from hookline.handlers.process import container_handler
 from hookline.handlers.python import python_hook
 from hookline.hookfile import read as native
-from hookline.hookfile import trust
-from hookline.hookfile.importer import function_of, imported, is_ready_guard
+from hookline.hookfile.importer import function_of, imported, is_ready_guard, look_at
 from hookline.hookfile.keys import foreign_point
 from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
 _API_VERSION = re.compile(r"""^\s*["']?apiVersion["']?:\s*["']?([^\s/"']*)""", re.MULTILINE)
 _SPEC = re.compile(r"^spec:", re.MULTILINE)
+_SYSTEM = ("/bin/", "/usr/bin/")
 _OF_AGENTS = ("kagent.dev", "sympozium.ai")
 
 
@@ -77,10 +77,10 @@ class Attached(NamedTuple):
         return problems_of([*self.problems, *self.doubts], self.notes, file)
 
 
-def load_hooks(target: str, runner: Runner | None = None) -> Attached:
+def load_hooks(target: str, runner: Runner | None = None, *, imports: bool = True) -> Attached:
     """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`.
 
-    Without a runner they are only looked at.
+    Without a runner they are only looked at; without `imports` nothing of a YAML or JSON file is imported or started.
     """
     if runner is None:
         from hookline.runners.process import ProcessRunner  # the one that starts fastest
@@ -96,7 +96,7 @@ def load_hooks(target: str, runner: Runner | None = None) -> Attached:
                 " hookline.yaml, a .claude/settings.json or a Python file",
                 file=path,
             )
-        found = attached(path, runner)
+        found = attached(path, runner, imports=imports)
         return found._replace(hooks=[replace(each, last_word=is_machine(path)) for each in found.hooks])
     module, where, name = imported(target)
     listed: list[Hook] = []
@@ -173,7 +173,7 @@ def _together(first: Hook, other: Hook) -> Hook:
     return replace(first, match=match, match_text=None, on_error=strictest)
 
 
-def attached(file: Path, runner: Runner) -> Attached:
+def attached(file: Path, runner: Runner, *, imports: bool = True) -> Attached:
     """The hooks of a `hookline.yaml` or a `.claude/settings.json`."""
     if file.suffix == ".json":
         from hookline.claude import settings
@@ -191,7 +191,7 @@ def attached(file: Path, runner: Runner) -> Attached:
         background = Background(runner)
     for each in found.hooks:
         try:
-            made = live(each, runner)
+            made = live(each, runner) if imports else _looked_at(each, runner)
             if background is not None and each.params.get("async"):
                 made = _async(made, each, runner, background)
             hooks.append(made)
@@ -199,13 +199,13 @@ def attached(file: Path, runner: Runner) -> Attached:
                 doubts.append(
                     FileError.at(each.source, f"hook {each.name} {told}", code="declared-elsewhere")
                 )
-            if fault := annotation_fault(made.handler) if each.kind == "python" else None:
+            if fault := annotation_fault(made.handler) if imports and each.kind == "python" else None:
                 doubts.append(FileError.at(each.source, f"hook {each.name}: {fault}", code="wrong-function"))
         except FileError as exc:
             problems.append(exc)
         except UsageError as exc:
             problems.append(FileError.at(each.source, f"hook {each.name}: {exc}", code="wrong-function"))
-        doubts += _doubts(each)
+        doubts += _doubts(each, imports=imports)
         if each.params.get("warm") == "fork" and runner.capabilities.isolates:
             told = f"hook {each.name}: warm: fork is for processes of this machine; in the {runner.capabilities.name}"
             notes.append(FileError.at(each.source, f"{told} each call starts cold", code="no-effect"))
@@ -214,7 +214,7 @@ def attached(file: Path, runner: Runner) -> Attached:
     return Attached(hooks, problems, notes, doubts, found.hooks)
 
 
-def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
+def _doubts(declared: HookDeclaration, *, imports: bool) -> Iterator[FileError]:
     def doubt(message: str, code: str) -> FileError:
         return FileError.at(declared.source, f"hook {declared.name}: {message}", code=code)
 
@@ -232,9 +232,18 @@ def _doubts(declared: HookDeclaration) -> Iterator[FileError]:
         absent = missing_command(argv, cwd)
         if absent is not None:
             yield doubt(f"it could not start: {absent}", "missing-program")
-        fault = script_fault(argv)
+        # A shell that comes with a file which is not approved is not started, not even to read.
+        fault = script_fault(argv) if imports or "/" not in argv[0] or argv[0].startswith(_SYSTEM) else None
         if fault is not None:
             yield doubt(fault, "shell-syntax")
+
+
+def _looked_at(declared: HookDeclaration, runner: Runner) -> Hook:
+    """A hook to be shown; of Python code that is not ours nothing is imported."""
+    if declared.kind != "python" or is_ready_guard(declared.params):
+        return live(declared, runner)
+    look_at(declared)
+    return replace(live(replace(declared, kind="unseen"), runner), kind="python")
 
 
 def live(declared: HookDeclaration, runner: Runner) -> Hook:
@@ -296,10 +305,11 @@ def _declared(made: Hook, where: str, key: str) -> HookDeclaration:
 
 
 def _again(declared: HookDeclaration, runner: Runner) -> dict[str, Any]:
-    from hookline.runners.places import described  # not for `check`
+    from hookline.hookfile.scripts import scripts_of  # these not for `check`
+    from hookline.runners.places import described
 
     folder = declared.params.get("folder")
-    scripts = trust.scripts(Path(folder), declared) if folder else {}
+    scripts = scripts_of(declared, folder) if folder and declared.kind != "python" else {}
     return {"declared": plain(declared), "place": described(runner), "scripts": scripts}
 
 
@@ -372,12 +382,7 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
     try:
         containers = containers_beside(runner)
     except UsageError as exc:
-        why = f"could not start: {exc}"
-
-        def never(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
-            raise HookBroke(why, kind="not_started")
-
-        return never
+        return _never_started(str(exc))
     return container_handler(
         params["image"],
         containers,
@@ -389,12 +394,20 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
     )
 
 
+def _never_started(why: str) -> Handler:
+    def handler(_ctx: WorkflowContext | None, _context: HookContext, /) -> HookResult:
+        raise HookBroke(f"could not start: {why}", kind="not_started")
+
+    return handler
+
+
 _HANDLERS: Mapping[str, Callable[[HookDeclaration, Runner], Handler]] = {
     "command": _command,
     "shell": process_of,
     "http": _http,
     "image": _image,
     "permissions": _permissions,
+    "unseen": lambda _declared, _runner: _never_started("its file is not approved"),
 }
 _CLAUDE_DEFAULTS: Mapping[Point, OnError] = dict.fromkeys(Point, OnError.CONTINUE)
 """Their protocol's own rule: what breaks lets things go on. It is on record, and shown."""

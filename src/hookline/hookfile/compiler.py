@@ -1,7 +1,8 @@
 """Compiled copies of hook files: what `hookline answer` needs of one, so that most calls need no parser.
 
-A copy is only a shortcut. It is believed where it is the user's own and whole, and was made by this hookline of this
-very content in this very place; else the file itself is read, and a new copy written. Deleting one is harmless.
+A copy is only a shortcut. It is believed where it is the user's own, carries the user's key, and was made by this
+hookline of this very content in this very place; else the file itself is read, and a new copy written. Deleting one is
+harmless.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError
+from hookline.hookfile.content import content_at
 from hookline.hookfile.importer import is_ready_guard
 from hookline.hookfile.trust import digest, digest_of
 from hookline.journal import default_path
@@ -36,6 +38,7 @@ _MADE_BY = (
     "claude/settings_file.py",
     "claude/tools.py",
     "hookfile/condition.py",
+    "hookfile/content.py",
     "hookfile/keys.py",
     "hookfile/read.py",
     "engine/hook.py",
@@ -54,14 +57,43 @@ Json = dict[str, Any]
 def copy_of(file: Path, content: bytes, environ: Mapping[str, str]) -> list[Json] | None:
     """The hooks of a file with this content, in order; None where no copy can be believed."""
     try:
-        head, _, body = files.read_own(copy_place(file, environ)).partition(b"\n")
-        if head.decode() != digest(body):
+        body = _signed(file, environ)
+        if body is None:
             return None
         copy = cast("Json", json.loads(body))
-        unchanged = all(digest_of(name) == digest for name, digest in copy["code"].items())
+        unchanged = all(_is_still(name, mark) for name, mark in copy["code"].items())
         return copy["hooks"] if copy["key"] == _key(file, content) and unchanged else None
     except (OSError, ValueError, FileError):
         return None
+
+
+def is_forged(file: Path, environ: Mapping[str, str]) -> bool:
+    """True if there is a copy of a file that does not carry the user's key."""
+    try:
+        return _signed(file, environ) is None
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _signed(file: Path, environ: Mapping[str, str]) -> bytes | None:
+    """What a copy holds; None if it does not carry the user's key."""
+    place = copy_place(file, environ)
+    mark, _, body = files.read_own(place).partition(b"\n")
+    key = files.user_key(place.parent.parent)
+    return body if mark.decode("ascii", "replace") == files.keyed_digest(body, key) else None
+
+
+def _is_still(name: str, mark: str | None) -> bool:
+    """True if a Python file has this content, which then is what will be imported."""
+    known = files.fixed(name)
+    if known is None:
+        found = content_at(name, own=True)
+        known = found and found.text
+        if known is not None:
+            files.fix(name, known)
+    return (None if known is None else digest(known)) == mark
 
 
 def keep_copy(file: Path, content: bytes, found: Attached, environ: Mapping[str, str]) -> None:
@@ -71,13 +103,12 @@ def keep_copy(file: Path, content: bytes, found: Attached, environ: Mapping[str,
         return
     made = [hook for hook in found.hooks if hook.kind != "background"]
     rows = [_row(each, hook) for each, hook in zip(found.declared, made, strict=True)]
-    if file.read_bytes() != content:
-        return  # it was changed while it was read
     body = json.dumps({"key": _key(file, content), "code": code, "hooks": rows}).encode()
     place = copy_place(file, environ)
     try:
+        mark = files.keyed_digest(body, files.user_key(place.parent.parent))
         files.private_folder(place.parent)
-        files.write_whole(place, digest(body).encode() + b"\n" + body, mode=0o600, sync=True)
+        files.write_whole(place, mark.encode() + b"\n" + body, mode=0o600, sync=True)
     except OSError:
         pass  # then the next call takes the long way too
 
@@ -136,5 +167,6 @@ def _code(declared: Iterable[HookDeclaration]) -> dict[str, str | None] | None:
         place = each.params.get("file") or getattr(module, "__file__", None)
         if place is None:
             return None
-        found[os.path.realpath(place)] = digest_of(place)
+        known = files.fixed(os.path.realpath(place))
+        found[os.path.realpath(place)] = digest_of(place) if known is None else digest(known)
     return found

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from hookline.engine.point import HookAction, Point
 from hookline.engine.record import Called
 from hookline.engine.result import HookResult
 from hookline.errors import FileError, HookBroke, HooklineError, UsageError
-from hookline.hookfile import importer
+from hookline.files import fix, fixed
+from hookline.hookfile.importer import imported
+from hookline.hookfile.loader import ApprovedLoader
 from hookline.journal.snapshot import ENDS, Snapshot
 from hookline.runners import Ending, Order, Runner
 from hookline.runners.local import LocalRunner
@@ -146,7 +149,8 @@ def main() -> None:
 def _answer(task: Mapping[str, Any]) -> Mapping[str, Any]:
     # By default the signal ends the process, whatever that does meanwhile.
     signal.setitimer(signal.ITIMER_REAL, task["limit"])
-    importer.CONTENTS.update({name: text.encode("latin-1") for name, text in task["contents"].items()})
+    for name, text in task["contents"].items():
+        fix(name, text.encode("latin-1"))
     sys.meta_path.insert(0, _Modules(task["modules"]))
     try:
         made = [_made(each) for each in task["hooks"]]
@@ -194,7 +198,7 @@ def _made(entry: Mapping[str, Any]) -> tuple[Hook, Runner]:
     declared = HookDeclaration(**given)
     runner = runner_again(how["place"])
     for word, file in how.get("scripts", {}).items():
-        kept = importer.CONTENTS.get(file)
+        kept = fixed(file)
         if kept is not None and kept != _content(file):
             declared = replace(declared, params=_with_copy(declared, word, file, kept, how["place"]))
     return live(declared, runner), runner
@@ -211,9 +215,9 @@ def _with_copy(declared: HookDeclaration, word: str, file: str, kept: bytes, pla
     """The parameters of a process with the copy that was kept of its script, which is another one now."""
     params = declared.params
     shown = word if declared.kind != "shell" else rf"(?<![\w./'\"-]){re.escape(word)}(?![\w./'\"-])"
-    if place is not None or (declared.kind == "shell" and not re.search(shown, params["script"])):
-        told = "it is not what it was when the run began; put it back"
-        raise FileError(told, file=file)
+    is_named = re.search(shown, params["script"]) if declared.kind == "shell" else word in params["argv"]
+    if place is not None or not is_named:
+        raise FileError("it is not what it was when the run began; put it back", file=file)
     copy = Path(_copies().name, f"{len(os.listdir(_copies().name))}-{os.path.basename(file)}")
     copy.touch(0o700)
     copy.write_bytes(kept)
@@ -229,7 +233,7 @@ def _copies() -> tempfile.TemporaryDirectory[str]:
 
 def _of_agent(name: str, source: str, index: int) -> Hook:
     """The end hook at this place among those of an agent."""
-    module, where, called = importer.imported(source)
+    module, where, called = imported(source)
     agent = getattr(module, called, None)
     hooks = [each for each in agent.hooks() if each.points & ENDS] if agent is not None else []
     if index >= len(hooks) or hooks[index].name != name:
@@ -245,7 +249,9 @@ class _Modules(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         file = self._files.get(fullname)
-        return None if file is None else importer.kept_spec(fullname, file)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ApprovedLoader(fullname, file))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
 from hookline.engine.result import HookResult
 from hookline.errors import FileError
+from hookline.files import fix
 from hookline.hookfile import trust
+from hookline.hookfile.content import content_at
 from hookline.journal import xdg_folder
 
 MACHINE, USER, PROJECT, NAMED, OMITTED = "machine", "user", "project", "named", "omitted"
@@ -101,6 +103,12 @@ def unapproved(source: Source, environ: Mapping[str, str]) -> FileError | None:
     return FileError(told, file=source.file, code="not-approved") if why else None
 
 
+def is_approved(file: str | Path, environ: Mapping[str, str]) -> bool:
+    """True for a file whose code may be loaded to look at it: the machine's, the user's, or one that was approved."""
+    own = {os.path.realpath(machine_file()), os.path.realpath(user_file(environ))}
+    return os.path.realpath(file) in own or trust.distrusted(Path(file), environ) is None
+
+
 def is_machine(file: str | Path) -> bool:
     """True for the machine's own file, whose hooks are asked again after later ones changed something."""
     return os.path.realpath(file) == os.path.realpath(machine_file())
@@ -135,6 +143,10 @@ def _each_once(listed: Iterable[Source]) -> list[Source]:
 
 
 def _refuse_others(file: Path) -> None:
-    known = trust.status_of(file)
-    if known.st_uid not in (os.geteuid(), trust.ROOT) or known.st_mode & 0o002:
+    found = content_at(os.path.abspath(file), own=True)
+    if found is None:
+        trust.status_of(file)  # raises where nothing is there; what else it is is said where it is read
+        return
+    if found.owner not in (os.geteuid(), trust.ROOT) or found.mode & 0o002:
         raise FileError("must belong to you, and be writable by nobody else", file=file)
+    fix(file, found.text)

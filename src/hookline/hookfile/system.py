@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hookline.engine.hook import Hook, HookDeclaration
 from hookline.errors import FileError
+from hookline.hookfile.importer import is_ready_guard
 from hookline.hookfile.trust import FILE
 from hookline.options import CheckOptions, ExplainOptions, RunOptions, ServeOptions, TryOptions
 from hookline.source import SUFFIXES
@@ -33,13 +34,18 @@ def load(target: str) -> NoReturn:
 
 def problems(target: str, _options: CheckOptions, _hooks: Sequence[Hook]) -> list[Problem]:
     from hookline.hookfile.attach import load_hooks
+    from hookline.hookfile.sources import is_approved
 
     others = _of_other_client(Path(target))
     if others is not None:
         return problems_of(others, (), target)
-    found = load_hooks(target)
+    approved = is_approved(target, os.environ)
+    found = load_hooks(target, imports=approved)
     declared = found.declared
-    notes = [*_names_few_have(declared), *_unapproved(Path(target)), *_stale(Path(target), declared)]
+    unapproved = _unapproved(Path(target))
+    if not approved and not unapproved:
+        unapproved = [*_not_imported(declared)]
+    notes = [*_names_few_have(declared), *unapproved, *_stale(Path(target), declared)]
     return [*problems_of((), notes, target), *found.all_problems(target)]
 
 
@@ -100,6 +106,15 @@ def _names_few_have(declared: Sequence[HookDeclaration]) -> Iterator[FileError]:
             callers, kind = ", ".join(caller for caller, _ in missing), missing[0][1]
             said = f"hook {hook.name}: match {hook.match!r} fits no tool of {callers}"
             yield FileError.at(hook.source, f"{said}; match: kind:{kind} fits theirs too", code="no-match")
+
+
+def _not_imported(declared: Sequence[HookDeclaration]) -> Iterator[FileError]:
+    """A note on the first hook whose Python code was only read."""
+    for hook in declared:
+        if hook.kind == "python" and not is_ready_guard(hook.params):
+            told = "its Python code was read, and not imported: the file is not approved (hookline trust)"
+            yield FileError.at(hook.source, f"hook {hook.name}: {told}", code="not-approved")
+            return
 
 
 def _stale(file: Path, declared: Sequence[HookDeclaration]) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hookline import files
 from hookline.errors import FileError
+from hookline.hookfile.content import Content, approve_contents, content_at
 from hookline.journal import default_path
 
 if TYPE_CHECKING:
@@ -97,12 +98,16 @@ def approve(file: Path, hooks: tuple[HookDeclaration, ...], environ: Mapping[str
     key, tree = _identity(file)
     others = {place: each for place, each in known.get(key, {}).items() if os.path.isdir(place)}
     remember(store, {**known, key: {**others, tree: content}})
-    return [name for name, found in content.items() if found and name != file.resolve().name]
+    return [name for name, found in content.items() if found and name != file.name]
 
 
 def content_digest(file: Path, hooks: tuple[HookDeclaration, ...]) -> str:
     """`sha256:...` of a file together with the local files that it names, wherever they are."""
-    return f"sha256:{digest(json.dumps(content_of(file, hooks), sort_keys=True).encode())}"
+    return _digest_of_all(content_of(file, hooks))
+
+
+def _digest_of_all(content: Mapping[str, str | None]) -> str:
+    return f"sha256:{digest(json.dumps(content, sort_keys=True).encode())}"
 
 
 def refuse_distrusted(file: Path, environ: Mapping[str, str], *, option: str) -> None:
@@ -123,9 +128,11 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     """Why a file that was found must not run yet; None if it may."""
     key, tree = _identity(file)
     known: dict[str, Any] = remembered(_store(environ)).get(key, {})
-    folder = file.resolve().parent
-    found = {place: changes(folder, each) for place, each in known.items()}
-    if [] in found.values() or _is_listed(file, environ):
+    reading = _Reading(file)
+    found = {place: reading.changes(each) for place, each in known.items()}
+    approved = next((place for place, changed in found.items() if not changed), None)
+    if approved is not None or _is_listed(file, environ, reading):
+        reading.approve(known[approved] if approved is not None else {})
         return None
     if not found:
         return "is not approved; look at it"
@@ -135,28 +142,85 @@ def distrusted(file: Path, environ: Mapping[str, str]) -> str | None:
     return f"{', '.join(changed)} changed since it was approved; look at it"
 
 
-def changes(folder: Path, content: Any) -> list[str]:
-    """The names of the files that have another content than this one, or are not there."""
-    if not isinstance(content, dict):
-        return [FILE]  # an older version wrote this, by path alone
-    approved = cast("dict[str, str | None]", content)
-    return [name for name, found in approved.items() if digest_of(folder / name) != found]
+def refuse_changed(file: Path, content: Any, environ: Mapping[str, str], *, option: str) -> None:
+    """Raise if a file, or code that it names, has another content than this, and is not approved as it is."""
+    reading = _Reading(file)
+    if reading.changes(content):
+        refuse_distrusted(file, environ, option=option)
+    else:
+        reading.approve(content)
+
+
+class _Reading:
+    """A hook file and the code that it names, each read once; names are from the folder that the file is found in."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = Path(_place(file))
+        self._given = file
+        self._read: dict[str, Content | None] = {}
+
+    def mark(self, name: str) -> str | None:
+        found = self._at(name)
+        return found and found.mark
+
+    def _at(self, name: str) -> Content | None:
+        place = os.path.normpath(self.file.parent / name)
+        if place not in self._read:
+            self._read[place] = content_at(place, own=place == str(self.file))
+        return self._read[place]
+
+    def changes(self, content: Any) -> list[str]:
+        """The names of the files that have another content than this one, or are not there."""
+        if not isinstance(content, dict) or self.file.name not in content:
+            return [FILE]  # an older version wrote this, by path alone or by where a link leads
+        approved = cast("dict[str, str | None]", content)
+        return [name for name, mark in approved.items() if self.mark(name) != mark]
+
+    def fix(self) -> None:
+        """Have the hook file read as it was here."""
+        if found := self._at(self.file.name):
+            files.fix(self._given, found.text)
+            files.fix(self.file, found.text)
+
+    def content(self, hooks: tuple[HookDeclaration, ...]) -> dict[str, str | None]:
+        names = [self.file.name, *named_files(self.file, hooks)]
+        return {name: self.mark(name) for name in names}
+
+    def approve(self, content: Any) -> None:
+        """Have what was read here run, and nothing else."""
+        self.fix()
+        for name in content:
+            self._at(name)
+        others = {place: found for place, found in self._read.items() if place != str(self.file)}
+        approve_contents(self._given, others)
+
+
+def fix(file: Path) -> None:
+    """Read a hook file: what is shown, hashed and parsed from now on is this."""
+    reading = _Reading(file)
+    reading.fix()
+    _readings[os.path.abspath(file)] = reading
+
+
+_readings: dict[str, _Reading] = {}
 
 
 def named_files(file: Path, hooks: tuple[HookDeclaration, ...]) -> list[str]:
     """The code in a hook file's folder that its hooks name, also what is not there (yet), by names from the folder."""
-    full = file.resolve()
-    return sorted(set(_named(full.parent, hooks)) - {full.name})
+    from hookline.hookfile.scripts import code_of  # slow to load, and not for who compares
+
+    own, real = os.path.realpath(file.parent), os.path.dirname(os.path.realpath(file))
+    found = {os.path.normpath(each) for hook in hooks for each in code_of(hook, real)}
+    inside = {each for each in found if each.startswith(f"{real}/") and not os.path.isdir(each)}
+    return sorted(os.path.relpath(each, own) for each in inside - {os.path.realpath(file)})
 
 
 def content_of(file: Path, hooks: tuple[HookDeclaration, ...]) -> dict[str, str | None]:
-    """The digests of a file and of the code that it names, by their names from its folder."""
-    full = file.resolve()
-    names = [full.name, *named_files(full, hooks)]
-    return {name: digest_of(full.parent / name) for name in names}
+    """The marks of a file and of the code that it names, by their names from its folder."""
+    return (_readings.get(os.path.abspath(file)) or _Reading(file)).content(hooks)
 
 
-def _is_listed(file: Path, environ: Mapping[str, str]) -> bool:
+def _is_listed(file: Path, environ: Mapping[str, str], reading: _Reading) -> bool:
     """True if the digest of a file is in the environment or in root's list."""
     listed = {word.strip() for word in environ.get(TRUST, "").split(",")}
     place = MACHINE / "trusted"
@@ -167,7 +231,8 @@ def _is_listed(file: Path, environ: Mapping[str, str]) -> bool:
         return False
     from hookline.hookfile.read import read  # slow to load, and only where there is a list
 
-    return content_digest(file, read(file).checked().hooks) in listed
+    reading.fix()
+    return _digest_of_all(reading.content(read(file).checked().hooks)) in listed
 
 
 def refuse_unowned(file: Path) -> None:
@@ -255,41 +320,6 @@ def can_be(used: str, file: str | Path) -> Generator[None]:
 
 def _store(environ: Mapping[str, str]) -> Path:
     return default_path(environ).with_name("trusted.json")
-
-
-def _named(folder: Path, hooks: tuple[HookDeclaration, ...]) -> Iterator[str]:
-    for hook in hooks:
-        yield from (os.path.relpath(full, folder) for full in scripts(folder, hook).values())
-
-
-def scripts(folder: Path, hook: HookDeclaration) -> dict[str, str]:
-    """The code in a folder that a hook names, by the word that names it."""
-    start = Path(hook.params.get("cwd") or folder)
-    found = {word: Path(os.path.realpath(start / word)) for word in _words(hook)}
-    # Interpreters and other programs of the machine change with it, and are not the repository's. What a hook
-    # only reads or writes is left out: its own log would take its approval away.
-    return {
-        word: str(full)
-        for word, full in found.items()
-        if full.is_relative_to(folder) and not os.path.isdir(full) and files.is_code(full)
-    }
-
-
-def _words(hook: HookDeclaration) -> list[str]:
-    params = hook.params
-    if hook.kind == "python":
-        module = str(params.get("module", "")).replace(".", "/")
-        return [params["file"]] if "file" in params else [f"{module}.py", f"{module}/__init__.py"]
-    if hook.kind == "command":
-        return list(params["argv"])
-    if hook.kind != "shell":
-        return []
-    import shlex
-
-    try:
-        return shlex.split(params["script"], comments=True)
-    except ValueError:
-        return str(params["script"]).split()
 
 
 def digest_of(file: str | Path) -> str | None:

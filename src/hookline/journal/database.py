@@ -1,7 +1,5 @@
 """The database of a journal: opening, migration, sharing with other processes, pruning, and error messages."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Generator, Sequence

@@ -4,8 +4,6 @@ A record has the list of messages under `messages` of a payload. It is stored as
 costs what is new in it, however long the conversation is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from bisect import bisect_left
@@ -37,6 +35,19 @@ def messages_of(value: Any) -> list[Any] | None:
         return None
     messages = cast("list[Any]", found)
     return messages if {*map(type, _raw(messages))} == {dict} else None
+
+
+class _Known:
+    """The numbers of one run. Another process may write of the same run: each begins where nobody else does."""
+
+    def __init__(self) -> None:
+        self.following = int.from_bytes(os.urandom(7)) << 4
+        self.by_id: dict[int, int] = {}
+        self.by_content: dict[str, int] = {}
+        self.held: list[Any] = []
+        """What `by_id` knows, so that no other object takes its id."""
+        self.last: dict[int, tuple[Shared, Ranges]] = {}
+        """The last list of each conversation, by its first message."""
 
 
 class Messages:
@@ -88,19 +99,6 @@ class Messages:
             known.by_id[id(message)] = number
             known.held.append(message)
         return number
-
-
-class _Known:
-    """The numbers of one run. Another process may write of the same run: each begins where nobody else does."""
-
-    def __init__(self) -> None:
-        self.following = int.from_bytes(os.urandom(7)) << 4
-        self.by_id: dict[int, int] = {}
-        self.by_content: dict[str, int] = {}
-        self.held: list[Any] = []
-        """What `by_id` knows, so that no other object takes its id."""
-        self.last: dict[int, tuple[Shared, Ranges]] = {}
-        """The last list of each conversation, by its first message."""
 
 
 class Stored:

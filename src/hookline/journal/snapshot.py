@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hookline.engine.point import Scope
 from hookline.errors import JournalError, UsageError
+from hookline.files import fixed
 from hookline.journal.masking import Mask
 from hookline.options import GIVEN
 from hookline.secrets import secret_words
@@ -96,7 +97,7 @@ def snapshot(
     scripts = [file for each in listed for file in _scripts(each["how"])]
     for file in (*named.values(), *scripts):
         try:
-            contents[file] = Path(file).read_bytes()
+            contents[file] = fixed(file) or Path(file).read_bytes()
         except OSError:
             continue  # what is there later is looked at then
     return contents
