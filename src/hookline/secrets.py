@@ -18,6 +18,22 @@ from collections.abc import Iterable, Mapping
 
 from hookline.engine.stdlib import lazy_pattern
 
+PROVIDER_KEYS = frozenset(
+    {
+        *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "AZURE_OPENAI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+        *("CODEX_API_KEY", "COHERE_API_KEY", "DEEPSEEK_API_KEY", "FIREWORKS_API_KEY", "GEMINI_API_KEY"),
+        *("GOOGLE_API_KEY", "GROQ_API_KEY", "LITELLM_API_KEY", "MISTRAL_API_KEY", "OLLAMA_API_KEY"),
+        *("OPENAI_API_KEY", "OPENROUTER_API_KEY", "PERPLEXITY_API_KEY", "TOGETHER_API_KEY", "VLLM_API_KEY"),
+        "XAI_API_KEY",
+    }
+)
+"""The variables with the keys of model providers."""
+TRACKER_KEYS = frozenset({"GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "JIRA_API_TOKEN", "LINEAR_API_KEY"})
+"""The variables with the secrets of trackers."""
+INHERIT = "inherit"
+"""The word that hands all of them on."""
+_SHORTEST_VALUE = 6
+
 _KINDS_OF_KEY = ("access", "account", "api", "auth", "encryption", "master", "private", "service", "signing")
 # Each alternative begins with a plain letter: patterns are searched much faster so.
 _KEYS = "|".join(rf"{kind}[_ .-]?key" for kind in _KINDS_OF_KEY)
@@ -62,6 +78,31 @@ def secrets_in(*environments: Mapping[str, object]) -> list[str]:
     """The texts under secret names in these environments."""
     pairs = (pair for environ in environments for pair in environ.items())
     return [value for name, value in pairs if isinstance(value, str) and secret_words(name)]
+
+
+def withheld_from(environ: Mapping[str, str], named: str | Iterable[str] = ()) -> list[str]:
+    """The keys in an environment that tools and hooks are not handed; `named` are those that are, or `inherit`."""
+    if named == INHERIT:
+        return []
+    return sorted((PROVIDER_KEYS | TRACKER_KEYS).difference(named).intersection(environ))
+
+
+def handed_on(environ: Mapping[str, str], named: str | Iterable[str] = ()) -> dict[str, str]:
+    """An environment for tools and hooks: without the keys of providers and trackers, but for those that are named."""
+    kept = environ if named == INHERIT else only(environ, named)
+    return {**without(environ, withheld_from(environ, named)), **kept}
+
+
+def only(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """An environment of these variables, as far as they are set."""
+    return {name: environ[name] for name in names if name in environ}
+
+
+def without(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """An environment without these variables, and without others that hold one of their values."""
+    left_out = frozenset(names)
+    values = {environ[name] for name in left_out if len(environ.get(name, "")) >= _SHORTEST_VALUE}
+    return {name: value for name, value in environ.items() if name not in left_out and value not in values}
 
 
 def is_secret(name: str) -> bool:

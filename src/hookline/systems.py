@@ -25,6 +25,7 @@ from hookline.options import (
     TryOptions,
     refuse_foreign,
 )
+from hookline.secrets import withheld_from
 from hookline.source import file_and_name
 from hookline.terminal import Explained, Problem, err, print_json, warn
 
@@ -68,6 +69,9 @@ AGENTS = ("kagent", "pyagent")
 """Those that load an agent; `pyagent` runs, serves and explains what either of them has loaded."""
 
 
+_WITHHELD = "not handed to tools, nor to hooks of hookline.yaml, unless their `env` names them: "
+
+
 def name_of(target: str) -> str:
     """The system that a target belongs to."""
     return next(name for name in SYSTEMS if _module(name).matches(target))
@@ -95,9 +99,12 @@ def explain(options: ExplainOptions) -> Explained:
     if name not in AGENTS:
         explained = _with_files(explained, options)
     head = [*explained.head, line_of(held)] if held else explained.head
-    return explained._replace(
-        head=head, value={**explained.value, "files": [each._asdict() for each in held]}
-    )
+    withheld = withheld_from(os.environ)
+    value = {**explained.value, "files": [each._asdict() for each in held]}
+    if not withheld:
+        return explained._replace(head=head, value=value)
+    notes = [*explained.notes, _WITHHELD + ", ".join(withheld)]
+    return explained._replace(head=head, notes=notes, value={**value, "withheld": withheld})
 
 
 def try_(options: TryOptions) -> int:

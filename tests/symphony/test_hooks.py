@@ -19,6 +19,7 @@ from hookline.errors import HookBroke
 from hookline.journal.masking import Mask
 from hookline.runners import tags as tagged
 from hookline.runners.local import LocalRunner
+from hookline.secrets import without
 from hookline.symphony.hooks import (
     KEPT,
     LOGGED,
@@ -27,7 +28,6 @@ from hookline.symphony.hooks import (
     Scene,
     fields,
     shortened,
-    withheld,
     workspace_hooks,
 )
 from hookline.symphony.read import Workflow
@@ -190,7 +190,7 @@ async def test_secrets_of_the_tracker_are_not_handed_on_by_name_value_or_profile
 
 
 def test_a_short_secret_does_not_take_others_along():
-    assert withheld({"KEY": "1", "FLAG": "1"}, frozenset({"KEY"})) == {"FLAG": "1"}
+    assert without({"KEY": "1", "FLAG": "1"}, frozenset({"KEY"})) == {"FLAG": "1"}
 
 
 @pytest.mark.rule("W24", "W29")

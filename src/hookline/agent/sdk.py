@@ -14,7 +14,7 @@ from hookline.agent.models import PROVIDER_SETTINGS, Model, OutputSchema, model_
 from hookline.agent.run import AgentExecution, Session, StreamResult, answer_inside
 from hookline.agent.spec import CURRENT_RUN, AgentResult, Event, RunArguments, Spec, hook_declaration
 from hookline.agent.stop import StopCondition, conditions_of
-from hookline.agent.tools import Tool, ready_tool, schema_of, tool
+from hookline.agent.tools import Tool, bash_tool, ready_tool, schema_of, tool
 from hookline.engine.context import AgentConfig, WorkflowContext
 from hookline.engine.hook import AgentDeclaration, Declaration, Hook, seconds
 from hookline.engine.lifecycle import Approver, Run
@@ -23,6 +23,7 @@ from hookline.engine.point import KEYWORDS
 from hookline.engine.record import Journal, Owner, Record
 from hookline.errors import UsageError, refuse_unknown
 from hookline.handlers.python import python_hook
+from hookline.secrets import INHERIT
 
 if TYPE_CHECKING:
     from hookline.agent.mcp import Servers
@@ -52,6 +53,7 @@ class Agent:
         description: str = "",
         system_prompt: str | None = None,
         tools: Iterable[Any] = (),
+        env: str | Iterable[str] = (),
         temperature: float | None = None,
         top_p: float | None = None,
         max_output_tokens: int | None = None,
@@ -82,7 +84,8 @@ class Agent:
         self.model = model
         self.description = description
         self.system_prompt = system_prompt
-        self.tools, self.servers = _tools(tools)
+        self.env = _handed(env)
+        self.tools, self.servers = _tools(tools, self.env)
         self.temperature = temperature
         self.top_p = top_p
         self.max_output_tokens = max_output_tokens
@@ -325,7 +328,19 @@ def _refuse_in_tool(agent: str, **given: Any) -> None:
         )
 
 
-def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:
+def _handed(env: str | Iterable[str]) -> str | tuple[str, ...]:
+    """An agent's `env`: the names in it, or the word for all."""
+    if env == INHERIT:
+        return INHERIT
+    names = tuple(env)
+    if isinstance(env, str) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"env is {env!r}; give a list of names of variables, or {INHERIT!r}")
+    return names
+
+
+def _tools(
+    given: Iterable[Any], env: str | tuple[str, ...]
+) -> tuple[tuple[Tool, ...], tuple[McpServer, ...]]:
     made: dict[str, Tool] = {}
     servers: dict[str, McpServer] = {}
     for item in given:
@@ -335,7 +350,7 @@ def _tools(given: Iterable[Any]) -> tuple[tuple[Tool, ...], tuple[McpServer, ...
             servers[item.name] = item
             continue
         if isinstance(item, str):
-            each = ready_tool(item)
+            each = bash_tool(handed=env) if item == "bash" and env else ready_tool(item)
         elif isinstance(item, Tool):
             each = item
         elif isinstance(item, Agent):

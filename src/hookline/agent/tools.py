@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,6 +23,7 @@ from hookline.engine.hook import is_limit, seconds
 from hookline.engine.threads import Threads
 from hookline.errors import AgentFailed, UsageError, meant, refuse_unknown
 from hookline.matcher import TOOL_KINDS
+from hookline.secrets import handed_on
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -200,10 +201,13 @@ def ready_tool(name: str) -> Tool:
     return READY[name]
 
 
-def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None) -> Tool:
+def bash_tool(
+    runner: Runner | None = None, env: Mapping[str, str] | None = None, *, handed: str | Iterable[str] = ()
+) -> Tool:
     """The tool `bash`, on that runner and with that environment.
 
     Without a runner each call has one of its own, and ends what its command started; without an environment it has ours.
+    Of the keys of model providers and trackers it has only those in `handed`; all if that is `inherit`.
     """
 
     async def body(ctx: WorkflowContext, arguments: dict[str, Any]) -> Any:
@@ -216,7 +220,7 @@ def bash_tool(runner: Runner | None = None, env: Mapping[str, str] | None = None
         command, limit = _text(arguments, "command"), arguments.get("timeout", BASH_SECONDS)
         if not is_limit(limit):
             raise AgentFailed(f"timeout is {limit!r}; give seconds greater than 0")
-        variables = dict(os.environ if env is None else env)
+        variables = handed_on(os.environ if env is None else env, handed)
         # Many images have no bash.
         shell = "bash" if which("bash", path=variables.get("PATH")) else "sh"
         order = Order(

@@ -18,6 +18,7 @@ from hookline.engine.context import Facts, HookContext
 from hookline.engine.hook import Condition, Handler, HookDeclaration
 from hookline.engine.point import Point
 from hookline.engine.result import ALLOWED, HookAction, HookResult
+from hookline.secrets import handed_on
 
 if TYPE_CHECKING:
     from hookline.runners import Ending, Runner
@@ -84,14 +85,14 @@ def process_of(declared: HookDeclaration, runner: Runner) -> Handler:
 
     params = declared.params
     foreign = "event" in params
-    theirs = {PROJECT: os.getcwd()} if foreign else {}
+    theirs, own = {PROJECT: os.getcwd()} if foreign else {}, params.get("env", {})
     reads = params.get("output", declared.kind)
     handler = process_handler(
         argv_of(declared),
         runner,
         encode=stdin_of if foreign else own_stdin_of,
         decode=result_of if foreign else lambda ending, context: own_result_of(ending, context, reads),
-        env={**os.environ, **theirs, **params.get("env", {})},
+        env={**(os.environ if foreign else handed_on(os.environ, params.get("handed", ()))), **theirs, **own},
         cwd=params.get("cwd"),
         timeout=declared.timeout,
         background_keep=params.get("background") == "keep",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -48,6 +49,7 @@ from hookline.hookfile.keys import foreign_point
 from hookline.hookfile.sources import is_machine
 from hookline.matcher import matcher
 from hookline.runners import Runner
+from hookline.secrets import only
 from hookline.source import SUFFIXES, text_of
 from hookline.terminal import Problem, problems_of, refuse_mistakes, warn
 
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 
 _API_VERSION = re.compile(r"""^\s*["']?apiVersion["']?:\s*["']?([^\s/"']*)""", re.MULTILINE)
 _SPEC = re.compile(r"^spec:", re.MULTILINE)
-_SYSTEM = ("/bin/", "/usr/bin/")
 _OF_AGENTS = ("kagent.dev", "sympozium.ai")
 
 
@@ -78,10 +79,9 @@ class Attached(NamedTuple):
 
 
 def load_hooks(target: str, runner: Runner | None = None, *, imports: bool = True) -> Attached:
-    """The hooks of a hook file: `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`.
+    """The hooks of a `hookline.yaml`, a `.claude/settings.json`, or Python functions with `@hook(on=...)`.
 
-    Without a runner they are only looked at; without `imports` nothing of a YAML or JSON file is imported or started.
-    """
+    Without a runner they are only looked at; without `imports` nothing of a YAML or JSON file is imported or started."""
     if runner is None:
         from hookline.runners.process import ProcessRunner  # the one that starts fastest
 
@@ -98,8 +98,7 @@ def load_hooks(target: str, runner: Runner | None = None, *, imports: bool = Tru
             )
         found = attached(path, runner, imports=imports)
         return found._replace(hooks=[replace(each, last_word=is_machine(path)) for each in found.hooks])
-    module, where, name = imported(target)
-    listed: list[Hook] = []
+    (module, where, name), listed = imported(target), list[Hook]()
     for key, value in vars(module).items():
         if callable(value) and options_of(value).on and (not name or key == name):
             made = python_hook(value)
@@ -232,8 +231,9 @@ def _doubts(declared: HookDeclaration, *, imports: bool) -> Iterator[FileError]:
         absent = missing_command(argv, cwd)
         if absent is not None:
             yield doubt(f"it could not start: {absent}", "missing-program")
-        # A shell that comes with a file which is not approved is not started, not even to read.
-        fault = script_fault(argv) if imports or "/" not in argv[0] or argv[0].startswith(_SYSTEM) else None
+        # A shell that came with a file which is not approved is not started, not even to read.
+        known = imports or "/" not in argv[0] or argv[0].startswith(("/bin/", "/usr/bin/"))
+        fault = script_fault(argv) if known else None
         if fault is not None:
             yield doubt(fault, "shell-syntax")
 
@@ -388,7 +388,7 @@ def _image(declared: HookDeclaration, runner: Runner) -> Handler:
         containers,
         command=params.get("command", ()),
         args=params.get("args", ()),
-        env=params.get("env", {}),
+        env={**only(os.environ, params.get("handed", ())), **params.get("env", {})},
         network=params.get("network", False),
         timeout=declared.timeout,
     )

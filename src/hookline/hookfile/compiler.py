@@ -78,7 +78,7 @@ def is_forged(file: Path, environ: Mapping[str, str]) -> bool:
 
 
 def _signed(file: Path, environ: Mapping[str, str]) -> bytes | None:
-    """What a copy holds; None if it does not carry the user's key."""
+    """The body of a copy; None if it does not carry the user's key."""
     place = copy_place(file, environ)
     mark, _, body = files.read_own(place).partition(b"\n")
     key = files.user_key(place.parent.parent)

@@ -15,6 +15,7 @@ from hookline.engine.point import KEYWORDS, Point
 from hookline.errors import UsageError, meant, nearest
 from hookline.hookfile.condition import check_condition
 from hookline.matcher import matcher
+from hookline.secrets import INHERIT
 from hookline.source import Trail, Wrong, without_lines
 from hookline.table import Key, Node, Table, split_command
 
@@ -37,6 +38,18 @@ _ELSEWHERE: Mapping[str, Point] = {
 """The names of the points in other systems, for the hint."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_VARIABLE = {"pattern": f"^(?!HOOKLINE_){VARIABLE.pattern}$"}
+ENV = {
+    "anyOf": [
+        {
+            "type": "object",
+            "propertyNames": _VARIABLE,
+            "additionalProperties": {"type": ["string", "integer"]},
+        },
+        {"type": "array", "items": {"type": "string", **_VARIABLE}},
+        {"const": INHERIT},
+    ]
+}
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 IMAGE = re.compile(r"[A-Za-z0-9][^\s\x00-\x1f,]*", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -166,19 +179,30 @@ def timeout(node: Node) -> float:
     return seconds
 
 
-def env(node: Node) -> dict[str, str]:
+def env(node: Node) -> dict[str, Any]:
+    """The parameters of further variables, `env`, and of the keys that are handed on, `handed`."""
+    if node.value == INHERIT:
+        return {"handed": INHERIT}
+    if isinstance(node.value, list):
+        for index, item in enumerate(node.of_list):
+            _variable(item, index)
+        return {"handed": list(node.of_list)}
     if not isinstance(node.value, Mapping):
-        raise Wrong("give NAME: value")
+        raise Wrong(f"give NAME: value, a list of names to hand on, or {INHERIT}")
     found: dict[str, str] = {}
     for name, item in node.of_mapping.items():
-        if not VARIABLE.fullmatch(name):
-            raise Wrong("this is not the name of an environment variable", (name,))
-        if name.startswith("HOOKLINE_"):
-            raise Wrong("names that begin with HOOKLINE_ are set by hookline", (name,))
+        _variable(name, name)
         if isinstance(item, bool) or not isinstance(item, str | int) or "\0" in str(item):
             raise Wrong(f"is {item!r}; give a text, in quotes", (name,))
         found[name] = str(item)
-    return found
+    return {"env": found}
+
+
+def _variable(name: Any, part: str | int) -> None:
+    if not isinstance(name, str) or not VARIABLE.fullmatch(name):
+        raise Wrong("this is not the name of an environment variable", (part,))
+    if name.startswith("HOOKLINE_"):
+        raise Wrong("names that begin with HOOKLINE_ are set by hookline", (part,))
 
 
 def cwd(node: Node) -> str:

@@ -13,6 +13,7 @@ from hookline.engine.point import Point, Scope, points_in
 from hookline.errors import FileError, meant
 from hookline.hookfile import keys
 from hookline.hookfile.condition import CONDITION_REF, SHAPES, check_condition
+from hookline.secrets import INHERIT
 from hookline.source import Document, Wrong, load, text_of
 from hookline.table import Findings, Key, Node, Table, flag, spoken, unread
 
@@ -165,12 +166,8 @@ HOOK = Table(
         "mode": _word(Mode, "Its mode: enforce, observe (its verdict is only recorded) or off.", Mode),
         "env": Key(
             keys.env,
-            "Further environment variables, NAME: value.",
-            shape={
-                "type": "object",
-                "propertyNames": {"pattern": f"^(?!HOOKLINE_){keys.VARIABLE.pattern}$"},
-                "additionalProperties": {"type": ["string", "integer"]},
-            },
+            "Further environment variables, NAME: value; or the keys to hand on: a list of names, or inherit.",
+            shape=keys.ENV,
         ),
         "cwd": Key(
             keys.cwd,
@@ -358,6 +355,8 @@ def _check_whole(entry: Node, values: Mapping[str, Any]) -> None:
         fits = ONLY_FOR.get(key, KINDS)
         if kinds and kinds[0] not in fits:
             entry.wrong(f"is for {' and '.join(fits)}, not for {kinds[0]}", key)
+    if "image" in kinds and given.get("env") == INHERIT:
+        entry.wrong(f"{INHERIT} is for command and shell; give a list of names", "env")
     if "preload" in given and "warm" not in given:
         entry.wrong("has no effect without `warm: fork`", "preload")
     points = cast("tuple[Point | str, ...]", values.get("on", ()))
@@ -387,12 +386,11 @@ def _params(kind: str, values: Mapping[str, Any], folder: Path) -> dict[str, Any
         params["file"] = str(folder / params["file"])
     if kind == "image":
         params |= {"command": values.get("command", {}).get("argv", [])}
-        params |= {key: values[key] for key in ("args", "env", "network") if key in values}
+        params |= {key: values[key] for key in ("args", "network") if key in values}
     if kind in PROCESSES:
         params["folder"] = str(folder)
-        params |= {
-            key: values[key] for key in ("env", "output", "background", "warm", "preload") if key in values
-        }
+        params |= {key: values[key] for key in ("output", "background", "warm", "preload") if key in values}
+    params |= values.get("env", {})
     if "cwd" in values:
         params["cwd"] = str(folder / values["cwd"])
     return params

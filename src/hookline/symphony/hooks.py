@@ -26,11 +26,12 @@ from hookline.engine.threads import Threads
 from hookline.errors import HookBroke
 from hookline.handlers.process import context_json, environment, with_variables
 from hookline.hookfile.ends import hooks_again
-from hookline.journal.masking import SHORTEST, Mask
+from hookline.journal.masking import Mask
 from hookline.journal.recovery import made_or_put_off
 from hookline.journal.snapshot import snapshot, snapshot_of
 from hookline.journal.sqlite import SqliteJournal
 from hookline.runners import Ending, Order, Output, Runner
+from hookline.secrets import without
 from hookline.symphony.agents.guard import Guard
 from hookline.symphony.read import DEFAULTS, Workflow
 from hookline.symphony.settings import POINTS
@@ -127,7 +128,7 @@ class AttemptSite:
     @property
     def environment(self) -> dict[str, str]:
         """The service's own environment, without the tracker's secrets."""
-        return withheld(self.environ, self.withheld_names)
+        return without(self.environ, self.withheld_names)
 
     def keep(self, run_id: str, workspace: Workspace) -> None:
         """Keep the end hooks of other files for a run that begins here."""
@@ -315,14 +316,6 @@ def _hook(site: AttemptSite, scene: Scene, name: str, point: Point) -> Hook:
         source=f"{workflow.file}:{script.line}" if script else workflow.file,
         limits_itself=True,
     )
-
-
-def withheld(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[str, str]:
-    """An environment without these variables, and without others that hold one of their values."""
-    values = {environ[name] for name in secret_names if len(environ.get(name, "")) >= SHORTEST}
-    return {
-        name: value for name, value in environ.items() if name not in secret_names and value not in values
-    }
 
 
 def without_secrets(script: str, names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from hookline.engine.point import Point
 from hookline.errors import meant
+from hookline.secrets import INHERIT
 from hookline.source import Wrong, without_lines
 from hookline.symphony.trackers import TRACKERS, reference
 from hookline.table import UNSET, InMapping, Key, Node, Table, split_command, unread, warn
@@ -281,6 +282,11 @@ class AgentSettings:
     model: str = _key("", _model, "The built-in agent's model: provider/name.")
     tools: tuple[str, ...] | None = _key(
         None, _texts, "The built-in agent's tools; all that are ready if not given."
+    )
+    env: tuple[str, ...] | str = _key(
+        (),
+        lambda node: node.value if node.value == INHERIT else _texts(node),
+        "Keys that its shell is handed: names, or inherit.",
     )
 
 

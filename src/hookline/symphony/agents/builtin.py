@@ -46,7 +46,7 @@ class BuiltinSession(AgentSession):
             provider=provider,
             model=model,
             system_prompt=SYSTEM,
-            tools=_tools(settings.tools, self._runner, place.env),
+            tools=_tools(settings, self._runner, place.env),
             workspace=place.workspace,
         )
 
@@ -82,7 +82,8 @@ class BuiltinSession(AgentSession):
         self._place.report("notification", type(record).__name__.lower())
 
 
-def _tools(names: tuple[str, ...] | None, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:
-    """The ready tools of these names; the shell has an environment without the secrets of the tracker."""
-    chosen = READY if names is None else names
-    return [bash_tool(runner, env) if name == "bash" else ready_tool(name) for name in chosen]
+def _tools(settings: AgentSettings, runner: LocalRunner, env: Mapping[str, str]) -> list[Tool]:
+    """The agent's ready tools; the shell has an environment without the secrets of the tracker."""
+    chosen = READY if settings.tools is None else settings.tools
+    shell = bash_tool(runner, env, handed=settings.env)
+    return [shell if name == "bash" else ready_tool(name) for name in chosen]
