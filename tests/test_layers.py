@@ -37,7 +37,7 @@ ROWS = (
     Row("terminal"),
     Row("handlers/ images/"),
     Row("runners/ journal/ guards/"),
-    Row("source table matcher options"),
+    Row("source table matcher options http_server"),
     # Small things that all share, with nothing but the standard library.
     Row("http_client files tasks", engine=True),
     Row("engine/ errors secrets", engine=True),

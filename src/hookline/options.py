@@ -228,6 +228,8 @@ class ServeOptions:
         None,
     )
     host: str = option("the address to listen on, for an agent [default: 127.0.0.1]", systems=(AGENT,))
+    token_file: Path | None = option("a file with the token that clients must send", None)
+    no_token: bool = flag("serve without a token, also beyond this machine")
     url: str = option("the public URL of this server, for its agent card", systems=(AGENT,))
     model: str = option("use another model: provider/name, or scripted/FILE", systems=(AGENT,))
     image: tuple[str, ...] = option(

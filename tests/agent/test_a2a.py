@@ -414,7 +414,7 @@ def test_wrong_use_is_told(tmp_path, words, said):
         "from hookline import Agent, Scripted\nagent = Agent(id='py', model=Scripted(['Hello.']))\n"
     )
     if os.geteuid() == 0 and "--port=1" in words:
-        words = ["agent.py", "--host=203.0.113.7"]
+        words = ["agent.py", "--host=203.0.113.7", "--no-token"]
     done = subprocess.run(
         [sys.executable, "-m", "hookline", "serve", *words],
         cwd=tmp_path,

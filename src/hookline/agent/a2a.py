@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
-import uvicorn
 from a2a.helpers import new_task, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.context import ServerCallContext
@@ -24,17 +23,27 @@ from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, TaskState
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+    TaskState,
+)
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hookline import http_server
 from hookline.agent.run import StreamResult
 from hookline.agent.sdk import Agent
 from hookline.agent.spec import AgentResult, Event
 from hookline.engine.plain import as_text, plain
-from hookline.errors import HooklineError, Refused, Skipped, UsageError
+from hookline.errors import HooklineError, Refused, Skipped
+from hookline.tasks import cancel_and_wait
 
 logger = logging.getLogger("hookline.a2a")
 
@@ -45,11 +54,11 @@ ROOM = 1000
 _ANSWER = "answer"
 _VERSIONS = ("1.0", "0.3")
 _TEXT = "text/plain"
-_GRACE = 5
+_BEARER = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer"))
 
 
-def card(agent: Agent, url: str) -> AgentCard:
-    """The agent card that clients read."""
+def card(agent: Agent, url: str, *, token: bool = False) -> AgentCard:
+    """The agent card that clients read; `token` if they have to send one."""
     about = agent.description or f"The agent {agent.id}."
     return AgentCard(
         name=agent.id,
@@ -63,6 +72,8 @@ def card(agent: Agent, url: str) -> AgentCard:
         default_input_modes=[_TEXT],
         default_output_modes=[_TEXT],
         skills=[AgentSkill(id=agent.id, name=agent.id, description=about, tags=["agent"])],
+        security_schemes={"token": _BEARER} if token else {},
+        security_requirements=[SecurityRequirement(schemes={"token": StringList()})] if token else [],
     )
 
 
@@ -76,18 +87,19 @@ async def serving(
     idle: float = IDLE,
     run: Mapping[str, Any] | None = None,
     mask: Callable[[str], str] = str,
+    token: str = "",
 ) -> AsyncGenerator[tuple[str, int]]:
     """Serves the agent while the block runs; yields URL and port. At its end all runs are cancelled and all sessions end.
 
     `run` holds further arguments of `Agent.stream`; `url` is the address clients use for this server.
     """
-    listener = _listener(host, port)
+    listener = http_server.listen(host, port)
     bound = int(listener.getsockname()[1])
     here = url or f"http://{_shown(host)}:{bound}"
     store = InMemoryTaskStore()
     talks = _Sessions(agent, store, idle)
     executor = _Executor(agent, talks, dict(run or {}), mask)
-    about = card(agent, here)
+    about = card(agent, here, token=bool(token))
     handler = DefaultRequestHandler(agent_executor=executor, task_store=store, agent_card=about)
     app = Starlette(
         routes=[
@@ -95,42 +107,21 @@ async def serving(
             *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
         ]
     )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            _not_for_browsers(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_GRACE,
-        )
-    )
-    # The caller handles signals.
-    server.capture_signals = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    tidying = asyncio.ensure_future(talks.tidied())
+    names = {urlsplit(url).hostname or ""} if url else ()
     try:
-        yield here, bound
+        async with http_server.serving(
+            app, listener, token=token, public=[AGENT_CARD_WELL_KNOWN_PATH], names=names
+        ) as server:
+            tidying = asyncio.ensure_future(talks.tidied())
+            try:
+                yield here, bound
+            finally:
+                server.should_exit = True
+                await cancel_and_wait(tidying)
+                await executor.close()
+                await handler.aclose()
     finally:
-        server.should_exit = True
-        tidying.cancel()
-        await executor.close()
-        await handler.aclose()
-        await asyncio.wait({task, tidying})
-        listener.close()
         await agent.close()
-
-
-def _not_for_browsers(app: ASGIApp) -> ASGIApp:
-    """Refuses requests from web pages: any page could send them to a server on the user's machine without a login."""
-
-    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] != "GET" and "origin" in Request(scope).headers:
-            said = "messages from web pages are refused; send them from a program\n"
-            await PlainTextResponse(said, 403)(scope, receive, send)
-            return
-        await app(scope, receive, send)
-
-    return asked
 
 
 @dataclass(slots=True)
@@ -330,17 +321,6 @@ async def _ended(stream: StreamResult) -> AgentResult | BaseException:
 def _said(updater: TaskUpdater, text: str, run_id: str | None = None) -> Any:
     about = {"hookline": {"run_id": run_id}} if run_id else None
     return updater.new_agent_message([new_text_part(text)], metadata=about)
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if not 0 <= port <= 65535:
-        # `create_server` would leave its socket open.
-        raise UsageError(f"cannot listen on {host}:{port}: port must be 0-65535")
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as exc:
-        raise UsageError(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from exc
 
 
 def _shown(host: str) -> str:

@@ -252,7 +252,7 @@ class _Objects:
 
     def _container(self, hooks: bool) -> Object:
         words = ["python3", "-P", "-m", "hookline", "serve", f"{_CONFIG}/{_FILE}:{self.agent.name}"]
-        words += ["--host", "0.0.0.0", "--port", str(PORT), "--url", self._url]
+        words += ["--host", "0.0.0.0", "--port", str(PORT), "--no-token", "--url", self._url]
         probe: Object = {"httpGet": {"path": CARD, "port": "http"}, "timeoutSeconds": 15}
         mounts: list[Object] = [
             {"name": "config", "mountPath": _CONFIG, "readOnly": True},

@@ -125,7 +125,10 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
     if idle is not None and idle <= 0:
         raise UsageError(f"--session-idle is {idle:g}; give seconds greater than 0")
     with needs("serving an agent", "a2a"):
+        from hookline import http_server
         from hookline.agent import a2a
+    host = options.host or "127.0.0.1"
+    token, told = http_server.token_for(host, options, terminal=err.is_terminal)
     loaded = _loaded(options, load)
     loaded.agent.live_model()
     for server in loaded.agent.servers:
@@ -161,12 +164,13 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
                 live(loaded, runner, sources, quiet=options.quiet),
                 a2a.serving(
                     loaded.agent,
-                    host=options.host or "127.0.0.1",
+                    host=host,
                     port=PORT if options.port is None else options.port,
                     url=options.url,
                     idle=idle or a2a.IDLE,
                     run=run,
                     mask=mask.text,
+                    token=token,
                 ) as (address, bound),
             ):
                 agent = loaded.agent.id
@@ -174,6 +178,8 @@ def serve_agent(options: ServeOptions, load: Loader) -> int:
                     print_json({"record": "serving", "agent": agent, "url": address, "port": bound})
                 else:
                     err.print(f"{agent} is served over A2A on port {bound}: {address}")
+                if told:
+                    warn(told)
                 await asyncio.Event().wait()
             return 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -39,7 +38,7 @@ from hookline.symphony.run import (
 from hookline.symphony.service import Service
 from hookline.symphony.workspace import WorkspaceRoot
 from hookline.tasks import cancel_and_wait, on_signals
-from hookline.terminal import err, print_json
+from hookline.terminal import err, print_json, warn
 
 if TYPE_CHECKING:
     from hookline.kube.client import Cluster
@@ -92,7 +91,7 @@ async def _served(watched: WatchedWorkflow, options: ServeOptions, mask: Mask, s
                 await worker.recover(watched.workflow, tracker)
             finally:
                 await tracker.close()
-            async with _api(watched, service, options.port), _shown(service, changed, show):
+            async with _api(watched, service, options), _shown(service, changed, show):
                 await work(service)
         finally:
             await worker.close()
@@ -171,14 +170,22 @@ async def _until_lost(service: Service, worker: ClusterWorker, lease: asyncio.Ta
 
 
 @asynccontextmanager
-async def _api(watched: WatchedWorkflow, service: Service, port: int | None) -> AsyncGenerator[None, None]:
+async def _api(
+    watched: WatchedWorkflow, service: Service, options: ServeOptions
+) -> AsyncGenerator[None, None]:
     server = watched.workflow.server
-    wanted = server.port if port is None else port
+    wanted = server.port if options.port is None else options.port
     if wanted is None:
         yield
         return
-    async with serving(api(service), server.host, wanted) as bound:
-        err.print(f"the state is at http://{server.host}:{bound}/api/v1/state")
+    with needs("serving over HTTP", "orchestrator"):
+        from hookline import http_server
+    token, told = http_server.token_for(server.host, options, terminal=err.is_terminal)
+    listener = http_server.listen(server.host, wanted)
+    async with http_server.serving(api(service), listener, token=token):
+        err.print(f"the state is at http://{server.host}:{listener.getsockname()[1]}/api/v1/state")
+        if told:
+            warn(told)
         yield
 
 
@@ -231,41 +238,6 @@ def _check_place(options: ServeOptions) -> None:
         raise UsageError(
             f"--on {KUBERNETES} needs one image for the pods, with hookline and the agent in it: --image NAME"
         )
-
-
-@asynccontextmanager
-async def serving(app: Any, host: str, port: int) -> AsyncGenerator[int, None]:
-    """Serves while the block runs; yields the port."""
-    with needs("serving over HTTP", "orchestrator"):
-        import uvicorn
-
-    listener = _listener(host, port)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-    # The service has its own way with signals, and a server that takes them over would hide the first one from it.
-    server.capture_signals = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        yield int(listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        await asyncio.wait({task}, timeout=5)
-        await cancel_and_wait(task)
-        listener.close()
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        # From here on a client can connect, also before the server has got to accept it.
-        listener.listen(128)
-    except (OSError, OverflowError) as exc:
-        listener.close()
-        why = getattr(exc, "strerror", None) or exc
-        raise UsageError(f"cannot listen on {host}:{port}: {why}") from exc
-    return listener
 
 
 def api(service: Service) -> Any:

@@ -7,11 +7,12 @@ import pytest
 
 from hookline.engine.context import Usage
 from hookline.errors import UsageError
+from hookline.http_server import listen, serving
 from hookline.symphony import scheduler
 from hookline.symphony.agents import AgentEvent
 from hookline.symphony.read import Workflow
 from hookline.symphony.scheduler import State
-from hookline.symphony.serve import api, serving
+from hookline.symphony.serve import api
 from hookline.symphony.service import StateView
 from tests.symphony.board.test_state import issue
 
@@ -107,8 +108,10 @@ async def client():
         asked.append(1)
         return {"queued": True, "coalesced": len(asked) > 1}
 
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
     async with (
-        serving(api(Shown(refresh)), "127.0.0.1", 0) as port,
+        serving(api(Shown(refresh)), listener),
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made,
     ):
         yield made
@@ -142,17 +145,15 @@ async def test_what_cannot_be_answered_says_so_in_one_form(client, method, path,
     assert answer.json()["error"]["message"]
 
 
-async def test_a_port_that_is_taken_is_said():
+def test_a_port_that_is_taken_is_said():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
-            async with serving(api(Shown(dict)), "127.0.0.1", port):
-                pass
+            listen("127.0.0.1", port)
 
 
-async def test_a_port_that_is_none_is_said():
+def test_a_port_that_is_none_is_said():
     with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:99999"):
-        async with serving(api(Shown(dict)), "127.0.0.1", 99999):
-            pass
+        listen("127.0.0.1", 99999)
