@@ -31,7 +31,12 @@ MARKED = Installation(
     kagent=True,
 )
 GRANTABLE = ({"grantable": "mark"},)
-VALUES = {"watch": "watched", "plain_registry": "plainRegistries"}
+VALUES = {
+    "watch": "watched",
+    "plain_registry": "plainRegistries",
+    "kagent_account": "kagentAccounts",
+    "kagent_client": "kagentClients",
+}
 EXPRESSIONS = {
     "image: image-mark": f"image: {IMAGE}",
     "namespace-mark": "{{ $.Release.Namespace }}",
@@ -76,20 +81,19 @@ def _arguments() -> Iterable[str]:
 
 
 def _rights() -> str:
-    """The account and its roles, in all namespaces or in each of those that are watched."""
+    """The account and its roles, in all namespaces or in each of those that are watched, by default the operator's own."""
     narrow = dataclasses.replace(MARKED, watch=("watched-mark",))
+    wide = dataclasses.replace(MARKED, all_namespaces=True)
     beside = [
-        each
-        for each in all_objects(MARKED, GRANTABLE)
-        if each["metadata"].get("namespace") == MARKED.namespace
+        each for each in all_objects(wide, GRANTABLE) if each["metadata"].get("namespace") == MARKED.namespace
     ]
     return (
         _template([each for each in beside if each["kind"] != "Deployment"])
-        + "{{- if .Values.watched }}\n{{- range .Values.watched }}\n"
+        + "{{- if .Values.allNamespaces }}\n"
+        + _roles(wide, None)
+        + "{{- else }}\n{{- range .Values.watched | default (list .Release.Namespace) }}\n"
         + _roles(narrow, "watched-mark")
-        + "{{- end }}\n{{- else }}\n"
-        + _roles(MARKED, None)
-        + "{{- end }}\n"
+        + "{{- end }}\n{{- end }}\n"
     )
 
 

@@ -279,15 +279,23 @@ class OperatorOptions:
     """Our first container makes them as root, without any capability; hooks and agent do not run as root."""
     kagent: bool = flag("reconcile kagent Agents too: those that have hooks, or those selected")
     kagent_selector: str = option("LABEL=VALUE: reconcile only the Agents with this label")
+    kagent_account: tuple[str, ...] = option("a ServiceAccount that kagent Agents may name", ())
+    kagent_client: tuple[str, ...] = option(
+        "a namespace whose pods may talk to kagent Agents, besides the Agent's own", ()
+    )
     plain_registry: tuple[str, ...] = option("HOST:PORT that hook images may be fetched from without TLS", ())
+    labelled_secrets: bool = flag("let AgentRuns name only Secrets with the label hookline.dev/for-runs=true")
+    all_namespaces: bool = flag("work in all namespaces, except those of the system (kube-system, ...)")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Installation(OperatorOptions):
-    """An operator as it is installed in a cluster. It has rights in the namespaces that it watches; none given are all."""
+    """An operator as it is installed in a cluster. It has rights in the namespaces that it watches, by default its own."""
 
     namespace: str = option("the namespace of the operator itself", "hookline-system")
-    watch: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", ())
+    watch: tuple[str, ...] = option(
+        "a namespace to work in; may be repeated [default: the operator's own]", ()
+    )
     replicas: int = option("number of replicas, of which one is the leader", 2, least=1)
     without_crds: bool = flag("leave out the CustomResourceDefinitions")
     json: bool = flag("print one List as JSON")

@@ -14,7 +14,10 @@ from tests.kagent.test_objects import AUDIT, HOOKS, MODEL, agent
 from tests.kube.memory_cluster import Object, PretendCluster, copied
 
 LIMIT = 30.0
-MADE = ["Deployment/hooks-agent", "Secret/hooks-agent", "Service/hooks-agent", "ServiceAccount/hooks-agent"]
+PODS = Pods(image="i")
+MADE = [
+    f"{kind}/hooks-agent" for kind in ("Deployment", "NetworkPolicy", "Secret", "Service", "ServiceAccount")
+]
 
 
 class Watchable(PretendCluster):
@@ -77,14 +80,16 @@ class Watchable(PretendCluster):
 
 def _fits(obj: Object, kind: Kind, labels: str | None) -> bool:
     have = obj["metadata"].get("labels", {})
-    pairs = [each.split("=") for each in (labels or "").split(",") if each]
-    return kind_of(obj) is kind and all(have.get(key) == value for key, value in pairs)
+    pairs = [each.partition("=") for each in (labels or "").split(",") if each]
+    return kind_of(obj) is kind and all(
+        have.get(key) == value if equals else key in have for key, equals, value in pairs
+    )
 
 
 @contextlib.asynccontextmanager
-async def keeping(cluster: Watchable, **more: Any):
+async def keeping(cluster: Watchable, pods: Pods = PODS, **more: Any):
     """Keeps the agents while the block runs; waits until something holds."""
-    task = asyncio.ensure_future(AgentController(cluster, Pods(image="i"), **more).run())
+    task = asyncio.ensure_future(AgentController(cluster, pods, **more).run())
 
     async def until(holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(LIMIT):
@@ -125,7 +130,7 @@ async def test_an_agent_with_hooks_is_made_once_and_told_when_it_serves(cluster)
         await until(lambda: cluster.conditions()["Ready"]["status"] == "True")
         await settled(cluster)
     assert [each for each in cluster.calls if each.startswith("replace")] == []
-    assert len([each for each in cluster.calls if each.startswith("create")]) == 4
+    assert len([each for each in cluster.calls if each.startswith("create")]) == len(MADE)
 
 
 async def test_a_second_operator_finds_what_the_first_made_and_changes_nothing(cluster):

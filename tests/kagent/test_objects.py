@@ -90,7 +90,7 @@ LABELS = {
 @pytest.mark.rule("kagent 1.2", "kagent 1.7", "kagent 1.8")
 def test_the_golden_case_of_three_hooks_and_two_images_compiles_to_the_stated_objects():
     found = objects(agent())
-    assert list(found) == ["Secret", "ServiceAccount", "Deployment", "Service"]
+    assert list(found) == ["Secret", "ServiceAccount", "NetworkPolicy", "Deployment", "Service"]
     for each in found.values():
         head = each["metadata"]
         assert (head["name"], head["namespace"], head["labels"]) == ("hooks-agent", "test", LABELS)
@@ -239,7 +239,7 @@ def test_each_object_says_what_it_was_made_of():
         for each, other in zip(one, two, strict=True)
         if each["metadata"]["annotations"][APPLIED] == other["metadata"]["annotations"][APPLIED]
     }
-    assert same == {"ServiceAccount", "Service"}
+    assert same == {"ServiceAccount", "NetworkPolicy", "Service"}
 
 
 def test_logins_of_registries_are_shown_to_the_first_container_alone():
@@ -268,7 +268,8 @@ def test_what_the_cluster_would_take_for_a_variable_is_kept_from_it():
 
 
 def test_an_account_that_is_stated_is_used_and_has_its_token():
-    found = objects(agent(deployment={"serviceAccountName": "mine"}))
+    pods = Pods(image="i", accounts=("other", "mine"))
+    found = objects(agent(deployment={"serviceAccountName": "mine"}), pods=pods)
     assert "ServiceAccount" not in found
     pod = pod_of(found)
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("mine", True)

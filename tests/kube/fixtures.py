@@ -88,7 +88,17 @@ def operated(kubeconfig, image, tmp_path_factory) -> Kubectl:
     """A cluster with hookline installed as the guide does it; the client for it."""
     kubectl = Kubectl(kubeconfig, tmp_path_factory.mktemp("kubectl"))
     printed = subprocess.run(
-        [sys.executable, "-m", "hookline", "operator", "manifest", "--image", image, "--prepare-as-root"],
+        [
+            sys.executable,
+            "-m",
+            "hookline",
+            "operator",
+            "manifest",
+            "--image",
+            image,
+            "--prepare-as-root",
+            "--all-namespaces",
+        ],
         stdout=subprocess.PIPE,
         check=True,
     ).stdout

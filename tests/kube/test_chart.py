@@ -26,6 +26,7 @@ CASES = {
         ),
         {"watched": ["team-a", "team-b"], "maxRunHistory": 0, "replicas": 1},
     ),
+    "in all namespaces": (dataclasses.replace(PLAIN, all_namespaces=True), {"allNamespaces": True}),
     "with another agent": (
         dataclasses.replace(
             PLAIN,
@@ -47,9 +48,22 @@ CASES = {
     ),
     "with kagent's agents": (
         dataclasses.replace(
-            PLAIN, kagent=True, kagent_selector="team=blue", plain_registry=("10.0.0.1:5000",)
+            PLAIN,
+            kagent=True,
+            kagent_selector="team=blue",
+            kagent_account=("reader",),
+            kagent_client=("front", "back"),
+            plain_registry=("10.0.0.1:5000",),
+            labelled_secrets=True,
         ),
-        {"kagent": True, "kagentSelector": "team=blue", "plainRegistries": ["10.0.0.1:5000"]},
+        {
+            "kagent": True,
+            "kagentSelector": "team=blue",
+            "kagentAccounts": ["reader"],
+            "kagentClients": ["front", "back"],
+            "plainRegistries": ["10.0.0.1:5000"],
+            "labelledSecrets": True,
+        },
     ),
     "with more to grant": (PLAIN, {"grantable": [RULE]}),
     "with a long history": (
@@ -118,6 +132,10 @@ def test_the_chart_has_the_defaults_of_the_program():
         "kagent": PLAIN.kagent,
         "kagentSelector": PLAIN.kagent_selector,
         "plainRegistries": list(PLAIN.plain_registry),
+        "kagentAccounts": list(PLAIN.kagent_account),
+        "kagentClients": list(PLAIN.kagent_client),
+        "labelledSecrets": PLAIN.labelled_secrets,
+        "allNamespaces": PLAIN.all_namespaces,
     }
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
@@ -131,6 +149,7 @@ def test_the_chart_has_the_defaults_of_the_program():
         ({"image": "a", "replicas": 0}, "replicas"),
         ({"image": "a", "workspaceSize": "big"}, "workspaceSize"),
         ({"image": "a", "watched": "team-a"}, "watched"),
+        ({"image": "a", "watched": ["team-a"], "allNamespaces": True}, "not"),
         ({"image": "a", "grantable": [{"verbs": ["get"]}]}, "grantable"),
     ],
 )

@@ -33,6 +33,7 @@ from tests.sympozium.cluster.manifests import HOOK, run
 
 ROOT = Path(__file__).parents[2]
 PLAIN = Installation(image="registry.example/hookline:1.0")
+EVERYWHERE = dataclasses.replace(PLAIN, all_namespaces=True)
 NARROW = dataclasses.replace(
     PLAIN,
     namespace="ops",
@@ -48,6 +49,9 @@ NARROW = dataclasses.replace(
     kagent=True,
     kagent_selector="team=blue",
     plain_registry=("10.0.0.1:5000",),
+    kagent_account=("reader", "writer"),
+    kagent_client=("front",),
+    labelled_secrets=True,
 )
 
 
@@ -77,6 +81,20 @@ def test_an_installation_is_all_of_this():
     assert names(PLAIN) == [
         ("Namespace", "", "hookline-system"),
         ("ServiceAccount", "hookline-system", "hookline-operator"),
+        ("Role", "hookline-system", "hookline-operator"),
+        ("RoleBinding", "hookline-system", "hookline-operator"),
+        ("Role", "hookline-system", "hookline-grantable"),
+        ("RoleBinding", "hookline-system", "hookline-grantable"),
+        ("Role", "hookline-system", "hookline-operator-leading"),
+        ("RoleBinding", "hookline-system", "hookline-operator-leading"),
+        ("Deployment", "hookline-system", "hookline-operator"),
+    ]
+
+
+def test_an_installation_for_all_namespaces_has_roles_for_all():
+    assert names(EVERYWHERE) == [
+        ("Namespace", "", "hookline-system"),
+        ("ServiceAccount", "hookline-system", "hookline-operator"),
         ("ClusterRole", "", "hookline-operator"),
         ("ClusterRoleBinding", "", "hookline-operator"),
         ("ClusterRole", "", "hookline-grantable"),
@@ -101,7 +119,7 @@ def test_with_watched_namespaces_nothing_holds_outside_of_them():
     ]
 
 
-@pytest.mark.parametrize("settings", [PLAIN, NARROW], ids=["plain", "narrow"])
+@pytest.mark.parametrize("settings", [PLAIN, EVERYWHERE, NARROW], ids=["plain", "everywhere", "narrow"])
 def test_every_right_is_the_operators_account_alone(settings):
     bindings = of_kind(settings, "ClusterRoleBinding") + of_kind(settings, "RoleBinding")
     account = {"kind": "ServiceAccount", "name": "hookline-operator", "namespace": settings.namespace}
@@ -137,8 +155,8 @@ def test_no_right_is_without_bounds():
         ("rbac.authorization.k8s.io", "clusterroles", set()),
         ("rbac.authorization.k8s.io", "clusterrolebindings", set()),
         ("sympozium.ai", "agentruns", {"get", "list", "watch", "patch", "delete"}),
-        ("sympozium.ai", "agents", {"get", "list", "watch", "create", "update", "patch", "delete"}),
-        ("sympozium.ai", "sympoziuminstances", {"get", "list", "watch", "patch"}),
+        ("sympozium.ai", "agents", {"get", "list", "watch", "create", "update", "delete"}),
+        ("sympozium.ai", "sympoziuminstances", {"get", "list", "watch"}),
         ("batch", "jobs", {"get", "list", "watch", "create", "patch", "delete"}),
         ("agents.x-k8s.io", "sandboxes", {"get", "list", "watch", "create", "delete"}),
     ],
@@ -206,6 +224,10 @@ def test_the_operators_command_line_is_one_that_it_understands():
         "kagent": True,
         "kagent_selector": "team=blue",
         "plain_registry": ("10.0.0.1:5000",),
+        "kagent_account": ("reader", "writer"),
+        "kagent_client": ("front",),
+        "labelled_secrets": True,
+        "all_namespaces": False,
     }
 
 
@@ -217,6 +239,9 @@ def test_the_operators_command_line_is_one_that_it_understands():
         ({"agent_image": "a\nb"}, "the agent image is 'a\\nb'"),
         ({"namespace": "Ops"}, "'Ops' is not a name of a namespace"),
         ({"watch": ("a", "b.c")}, "'b.c' is not a name of a namespace"),
+        ({"watch": ("a", "kube-system")}, "'kube-system' is a namespace of the cluster itself"),
+        ({"namespace": "kube-system"}, "'kube-system' is a namespace of the cluster itself"),
+        ({"watch": ("a",), "all_namespaces": True}, "--all-namespaces is given, and namespaces too"),
         ({"workspace_size": "big"}, "the size of a workspace is 'big'; write it like 1Gi"),
         ({"agent_command": "run 'it"}, "cannot be split into words: no closing quotation"),
     ],
@@ -249,6 +274,7 @@ WORDS = (
     " --watch team-a --watch team-b --replicas 3 --shared-account --max-run-history 7"
     " --workspace-size 2Gi --storage-class fast --prepare-as-root --agent-command 'run --it'"
     " --kagent --kagent-selector team=blue --plain-registry 10.0.0.1:5000"
+    " --kagent-account reader --kagent-account writer --kagent-client front --labelled-secrets"
 )
 
 
@@ -326,7 +352,7 @@ def test_an_installation_for_all_namespaces_is_taken(kubeconfig, tmp_path):
     kubectl = Kubectl(kubeconfig, tmp_path)
     kubectl.define(crds())
     with kubectl.namespace() as own:
-        settings = dataclasses.replace(PLAIN, namespace=own.name)
+        settings = dataclasses.replace(EVERYWHERE, namespace=own.name)
         done = kubectl("apply", "--dry-run=server", given=listed(all_objects(settings)))
         assert done.code == 0, done.err
         assert len(done.out.splitlines()) == len(all_objects(settings))
@@ -357,6 +383,22 @@ def test_the_server_gives_the_account_these_rights(installed, asked, answer):
     settings, _, kubectl = installed
     done = kubectl("auth", "can-i", *asked.split(), f"--as={account(settings)}")
     assert done.out.strip().splitlines()[-1:] == [answer], done.err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+def test_the_server_gives_the_account_nothing_in_other_namespaces(installed, namespace):
+    settings, everywhere, _ = installed
+    for asked in (
+        "get secrets",
+        "list secrets",
+        "create secrets",
+        "create jobs.batch",
+        "create roles",
+        "get pods",
+    ):
+        done = everywhere("auth", "can-i", *asked.split(), f"--as={account(settings)}", "-n", namespace)
+        assert done.out.strip().splitlines()[-1:] == ["no"], (asked, done.err)
 
 
 @pytest.mark.real

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StartOptions(OperatorOptions):
-    namespace: tuple[str, ...] = option("watch only this namespace; may be repeated [default: all]", ())
+    namespace: tuple[str, ...] = option(
+        "a namespace to work in; may be repeated [default: the context's, or the pod's own]", ()
+    )
     port: int = option("port of /healthz and /readyz; 0 picks a free one", 8080, least=0, most=65535)
 
 
 def start(options: StartOptions) -> int:
     """Run the operator with the rights that this machine or pod has."""
-    _check(options)
+    _check(options, options.namespace)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(log_filter())
@@ -39,25 +41,32 @@ def start(options: StartOptions) -> int:
     from hookline.kube.operator import main
     from hookline.sympozium.cluster.controller import AgentRunController
 
-    pods = Pods(image=options.image, plain=options.plain_registry)
+    pods = Pods(
+        image=options.image,
+        plain=options.plain_registry,
+        accounts=options.kagent_account,
+        clients=options.kagent_client,
+    )
 
     def controllers(cluster: Cluster, journal: Journal | None) -> list[Controller]:
-        runs = AgentRunController(cluster, options, options.namespace, journal)
+        own = () if options.all_namespaces else (cluster.namespace or "default",)
+        namespaces = options.namespace or own
+        runs = AgentRunController(cluster, options, namespaces, journal)
         if not options.kagent:
             return [runs]
         agents = AgentController(
-            cluster, pods, selector=options.kagent_selector, namespaces=options.namespace, journal=journal
+            cluster, pods, selector=options.kagent_selector, namespaces=namespaces, journal=journal
         )
         return [runs, agents]
 
     return main(controllers, port=options.port, journal=default_path(os.environ))
 
 
-def _check(options: OperatorOptions) -> None:
+def _check(options: OperatorOptions, namespaces: Sequence[str]) -> None:
     from hookline.kagent.controller import selector_of
     from hookline.kube.operator import check
 
-    check(options)
+    check(options, namespaces)
     if selector_of(options.kagent_selector) and not options.kagent:
         raise UsageError("--kagent-selector needs --kagent")
 
@@ -65,7 +74,7 @@ def _check(options: OperatorOptions) -> None:
 def manifest(options: Installation) -> int:
     from hookline.kube.operator import all_objects, crds
 
-    _check(options)
+    _check(options, options.watch)
     print_objects([*([] if options.without_crds else crds()), *all_objects(options)], as_json=options.json)
     return 0
 

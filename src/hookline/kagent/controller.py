@@ -41,7 +41,7 @@ _WATCHES = (
     *(Watch(kind, optional=True) for kind in KINDS.values()),
     *(Watch(kind, _OWN) for kind in _LABELLED),
 )
-_MADE = (objects.DEPLOYMENT, objects.SERVICE, objects.SECRET, objects.ACCOUNT)
+_MADE = (objects.DEPLOYMENT, objects.SERVICE, objects.NETWORK_POLICY, objects.SECRET, objects.ACCOUNT)
 # The cluster sets fields of these itself: an address, a token.
 _PATCHED = (objects.SERVICE, objects.ACCOUNT)
 _LONGEST_MESSAGE = 4000

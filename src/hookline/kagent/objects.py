@@ -71,10 +71,13 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries without TLS."""
+    """Settings for the pods of all agents. `image` is hookline's own; `plain` are registries without TLS; `accounts` are
+    those that an Agent may name, `clients` the namespaces whose pods may talk to it, besides its own."""
 
     image: str
     plain: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ def has_hooks(agent: Fields) -> bool:
 
 
 def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
-    """The Secret, ServiceAccount, Deployment and Service of an agent, in the order of their creation."""
+    """The Secret, ServiceAccount, NetworkPolicy, Deployment and Service of an agent, in the order of their creation."""
     import yaml
 
     gathered = ClusterManifests(agent, find)
@@ -107,6 +110,8 @@ def compiled(agent: Fields, find: Find, pods: Pods) -> Compiled:
     if problems or chosen is None:
         return Compiled(problems=tuple(problems), notes=tuple(gathered.notes))
     made = _Objects(agent, chosen, read, pods, text)
+    if problem := made.foreign_account():
+        return Compiled(problems=(problem,), notes=tuple(gathered.notes))
     # Those on the deployment are for one machine; `made` has what is left out of it here.
     ignored = [each for each in read.notes if "spec.declarative.deployment" not in str(each.key)]
     notes = [*gathered.notes, *map(_without_line, (*ignored, *read.broken)), *made.notes()]
@@ -155,9 +160,20 @@ class _Objects:
             for kind, content in (
                 (objects.SECRET, {"type": "Opaque", "stringData": self._configuration()}),
                 *([] if self._wishes.get("serviceAccountName") else [account]),
+                (objects.NETWORK_POLICY, {"spec": self._network()}),
                 (objects.DEPLOYMENT, {"spec": self._deployment()}),
                 (objects.SERVICE, {"spec": self._service()}),
             )
+        )
+
+    def foreign_account(self) -> str:
+        """The mistake of an agent that names an account which the installation does not give; pods have its token."""
+        stated = self._wishes.get("serviceAccountName")
+        if not stated or stated in self.pods.accounts:
+            return ""
+        return (
+            f"spec.declarative.deployment.serviceAccountName: {stated!r} is none of the accounts that Agents may name; add"
+            " it with --kagent-account (in the chart: kagentAccounts)"
         )
 
     def notes(self) -> Iterator[str]:
@@ -306,6 +322,19 @@ class _Objects:
                 for index, name in enumerate(logins if hooks else ())
             ),
         ]
+
+    def _network(self) -> Object:
+        """Who may talk to the agent, which asks for no token: pods of its namespace and of the clients'."""
+        clients: list[Object] = [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+            for name in self.pods.clients
+        ]
+        ports: list[Object] = [{"protocol": "TCP", "port": PORT}]
+        return {
+            "podSelector": {"matchLabels": self._selector()},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {}}, *clients], "ports": ports}],
+        }
 
     def _service(self) -> Object:
         return {

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from hookline.kube.objects import ClusterError, Gone, Kind, NotThere, Object, kind_of, owners
+from hookline.kube.objects import SYSTEM, ClusterError, Gone, Kind, NotThere, Object, kind_of, owners
 from hookline.tasks import backoff, cancel_and_wait
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Key(NamedTuple):
 
 @dataclass(eq=False)
 class Store:
-    """A copy of one kind. Its objects are shared with all callers and must not be changed.
+    """A copy of one kind, without the system's namespaces. Its objects are shared with all callers and must not be changed.
 
     `on_change` is called with the object before and after; None if it was absent. A cluster may lack an `optional`
     kind: the copy is empty until the kind is installed.
@@ -158,6 +158,8 @@ class Store:
 
     def _take(self, obj: Object) -> None:
         key = Key.of(obj)
+        if key.namespace in SYSTEM:
+            return
         before = self._objects.get(key)
         if before is not None and not _is_newer(_version(obj), _version(before)):
             return

@@ -31,6 +31,8 @@ Fields: TypeAlias = Mapping[str, Any]
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 LONGEST_NAME = 63
+SYSTEM = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces of the cluster itself, in which nothing is done."""
 NO_LOG = ("rpc error: code = NotFound", "unable to retrieve container logs for ")
 """How a kubelet says, with status 200 and in place of a log, that the container is gone."""
 
@@ -98,6 +100,7 @@ ROLE = Kind("Role", _RBAC, "v1", "roles")
 ROLE_BINDING = Kind("RoleBinding", _RBAC, "v1", "rolebindings")
 CLUSTER_ROLE = Kind("ClusterRole", _RBAC, "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDING = Kind("ClusterRoleBinding", _RBAC, "v1", "clusterrolebindings", namespaced=False)
+NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies")
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases")
 DEFINITION = Kind(
     "CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from hookline.errors import JournalError, UsageError
 from hookline.kube import objects
-from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, Kind, Object
+from hookline.kube.objects import LABEL, LONGEST_NAME, SAFE, SYSTEM, Kind, Object
 from hookline.options import Installation, OperatorOptions, option_name, words_of
 from hookline.source import read, without_lines
 from hookline.tasks import run_interruptible
@@ -36,6 +36,8 @@ logger = logging.getLogger("hookline.kube")
 
 NAME = "hookline-operator"
 GRANTABLE_NAME = "hookline-grantable"
+OWN_RUN = "hookline.dev/own-run"
+"""Stands in that role for the name of the AgentRun that the rights are granted to; no object can have this name."""
 PORT = 8080
 USER = 65532
 """The user id of the operator's process, which owns no file of the image."""
@@ -58,7 +60,8 @@ def _rule(kinds: Iterable[Kind], verbs: Sequence[str], part: str = "") -> Object
 
 
 RULES: tuple[Object, ...] = (
-    _rule(_OURS, (*_LOOK, "patch")),
+    _rule(_OURS, _LOOK),
+    _rule([objects.AGENT_RUN], ("patch",)),
     _rule(_OURS, ("get", "patch", "update"), "/status"),
     _rule(_OURS, ("patch", "update"), "/finalizers"),
     _rule([objects.POLICY], _LOOK),
@@ -74,14 +77,17 @@ RULES: tuple[Object, ...] = (
     _rule([objects.ROLE, objects.ROLE_BINDING], ("get", "create", "delete")),
     # The role is read at each grant, so that a change takes effect at once.
     {**_rule([objects.CLUSTER_ROLE], ("get",)), "resourceNames": [GRANTABLE_NAME]},
-    # By name only: whoever may list or watch secrets may read them all at once.
+    # By name only: whoever may list or watch secrets may read them all at once. The names are made of those of runs, so
+    # that no role can have them.
     _rule([objects.SECRET], ("get", "create", "patch", "delete")),
     _rule([objects.SANDBOX], (*_LOOK, "create", "delete")),
 )
 """The operator's rights in the namespaces that it works in."""
 GRANTABLE: tuple[Object, ...] = (
     _rule([objects.CONFIG_MAP], (*_LOOK, "create", "update", "patch", "delete")),
-    _rule([objects.AGENT_RUN], (*_LOOK, "patch")),
+    _rule([objects.AGENT_RUN], _LOOK),
+    # For the verdict of a run's own gate.
+    {**_rule([objects.AGENT_RUN], ("patch",)), "resourceNames": [OWN_RUN]},
 )
 """The rights that it may grant to hooks, and holds for that alone."""
 KAGENT_RULES: tuple[Object, ...] = (
@@ -89,6 +95,7 @@ KAGENT_RULES: tuple[Object, ...] = (
     _rule([objects.KAGENT], ("get", "patch", "update"), "/status"),
     _rule([objects.DEPLOYMENT], (*_LOOK, "create", "update", "delete")),
     _rule([objects.SERVICE, objects.ACCOUNT], ("get", "create", "patch", "delete")),
+    _rule([objects.NETWORK_POLICY], ("get", "create", "update", "delete")),
     _rule([objects.SECRET], ("get", "create", "update", "delete")),
     _rule([objects.POD], _LOOK),
 )
@@ -107,8 +114,12 @@ OPTIONS: Mapping[str, str] = {
 """The operator's option for each setting: a flag, one for each of several, or none for an empty text."""
 
 
-def check(options: OperatorOptions) -> None:
-    """Raise UsageError for a setting that no operator can work with."""
+def check(options: OperatorOptions, namespaces: Sequence[str] = ()) -> None:
+    """Raise UsageError for a setting that no operator can work with, or a namespace that none works in."""
+    if namespaces and options.all_namespaces:
+        raise UsageError("--all-namespaces is given, and namespaces too; leave one of them out")
+    if system := sorted(SYSTEM.intersection(namespaces)):
+        raise UsageError(f"{system[0]!r} is a namespace of the cluster itself; the operator works in others")
     if not options.image:
         raise UsageError(
             "--image is missing; give hookline's own image, built from deploy/Containerfile,"
@@ -129,16 +140,17 @@ def crds(system: str = "sympozium") -> list[Object]:
 
 def all_objects(settings: Installation, grantable: Sequence[Object] = GRANTABLE) -> list[Object]:
     """All objects in the order in which they can be applied, after those of `crds`."""
-    check(settings)
+    watched = settings.watch or (() if settings.all_namespaces else (settings.namespace,))
+    check(settings, watched)
     for name in (settings.namespace, *settings.watch):
         if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
             raise UsageError(f"{name!r} is not a name of a namespace; such as hookline-system")
     return [
         _namespace(settings),
         _named(objects.ACCOUNT, NAME, settings.namespace),
-        *_granted(settings, NAME, RULES),
-        *_granted(settings, GRANTABLE_NAME, grantable),
-        *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES) if settings.kagent else []),
+        *_granted(settings, NAME, RULES, watched),
+        *_granted(settings, GRANTABLE_NAME, grantable, watched),
+        *(_granted(settings, f"{NAME}-kagent", KAGENT_RULES, watched) if settings.kagent else []),
         *_role(settings, f"{NAME}-leading", LEADING, settings.namespace),
         _deployment(settings),
     ]
@@ -158,11 +170,12 @@ def arguments(settings: Installation) -> list[str]:
     return [*words, "--port", str(PORT)]
 
 
-def _granted(settings: Installation, name: str, rules: Sequence[Object]) -> list[Object]:
-    """A role for all namespaces, or one for each watched namespace."""
-    if not settings.watch:
-        return _role(settings, name, rules)
-    return [each for namespace in settings.watch for each in _role(settings, name, rules, namespace)]
+def _granted(
+    settings: Installation, name: str, rules: Sequence[Object], watched: Sequence[str]
+) -> list[Object]:
+    """A role for each watched namespace; for none, one that holds in all."""
+    places = watched or ("",)
+    return [each for namespace in places for each in _role(settings, name, rules, namespace)]
 
 
 def _role(settings: Installation, name: str, rules: Sequence[Object], namespace: str = "") -> list[Object]:

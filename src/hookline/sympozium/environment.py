@@ -122,6 +122,11 @@ def secrets_of(run: RunSpec) -> tuple[list[str], list[SecretRef]]:
     return secrets_in(*environments), refs
 
 
+def secret_names(run: RunSpec) -> list[str]:
+    """The Secrets that a run names, for its variables and for its images, each once."""
+    return list(dict.fromkeys((*(ref.name for ref in secrets_of(run)[1]), *run.image_pull_secrets)))
+
+
 def task_input(run: RunSpec) -> str:
     """The content of `/ipc/input/task.json`."""
     return json.dumps({"task": plain(run.task)}, ensure_ascii=False)

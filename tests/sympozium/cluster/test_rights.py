@@ -135,6 +135,20 @@ def runs(place, elsewhere):
                 "postRun": [probe("ask", verdict_of(place, "approved", "the gate"), gate=True)],
             },
         ),
+        run(
+            "meddling",
+            lifecycle={
+                "rbac": [RUNS],
+                "preRun": [
+                    probe(
+                        "meddle",
+                        verdict_of(place, "approved", "another run"),
+                        verdict_of(place, "meddling", "its own hook"),
+                        f"GET {OURS}/{place}/agentruns/approved",
+                    )
+                ],
+            },
+        ),
         *(
             run(name, lifecycle={"rbac": [each], "preRun": [hook("a", "true")], "postRun": [hook("b", "true")]})
             for name, each in WIDE.items()
@@ -270,6 +284,19 @@ def test_a_gate_hook_with_the_right_to_can_give_the_verdict(place):
     told = ended(place, "approved")
     assert (told["phase"], told["gateVerdict"], told["gateBy"]) == ("Succeeded", "approved", "the gate")
     assert told["result"].startswith("dry run")
+
+
+@pytest.mark.rule("sympozium 1.14")
+def test_a_hook_with_the_right_to_cannot_give_the_verdict_of_another_run(place):
+    found = said(ended(place, "meddling"), "meddle")
+    path = f"{OURS}/{place.name}/agentruns"
+    assert found == {
+        "holds one": True,
+        f"PATCH {path}/approved": 403,
+        f"PATCH {path}/meddling": 200,
+        f"GET {path}/approved": 200,
+    }
+    assert ended(place, "approved")["gateBy"] == "the gate"
 
 
 @pytest.mark.statement("SZ52")

@@ -27,12 +27,13 @@ from hookline.journal.stream import split_text
 from hookline.kube import objects
 from hookline.kube.client import MOST_LOG_BYTES, Cluster
 from hookline.kube.objects import AlreadyThere, ApiRefused, ClusterError, Kind, NotThere, Object, within
-from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME
+from hookline.kube.operator import GRANTABLE, GRANTABLE_NAME, OWN_RUN
 from hookline.sympozium.cluster import observation
-from hookline.sympozium.cluster.objects import AGENT, names
+from hookline.sympozium.cluster.objects import AGENT, FOR_RUNS, names
 from hookline.sympozium.cluster.observation import FINALIZER, STATE, Log, Record, World
 from hookline.sympozium.cluster.plan import Note, Plan, Removal, plan
-from hookline.sympozium.environment import secrets_of
+from hookline.sympozium.environment import secret_names, secrets_of
+from hookline.sympozium.types import RunSpec
 
 logger = logging.getLogger("hookline.kube")
 
@@ -154,9 +155,22 @@ class Applier:
         self._on_change(run)
 
     async def _create_record(self, world: World, begun: Record) -> Record:
-        wanted = world.objects(observation.spec_of(begun.frozen))
-        made = await self._create(world, wanted.record(observation.written(begun)))
+        spec = observation.spec_of(begun.frozen)
+        wanted = world.objects(spec).record(observation.written(begun))
+        if world.settings.labelled_secrets and world.record is None:
+            await self._check_secrets(world, spec, f"{objects.SECRET.kind}/{wanted['metadata']['name']}")
+        made = await self._create(world, wanted)
         return replace(begun, uids={f"Secret/{made['metadata']['name']}": made["metadata"]["uid"]})
+
+    async def _check_secrets(self, world: World, spec: RunSpec, record: str) -> None:
+        """Refuses a run before it begins if a Secret that it names has no label; one that is made later has none yet."""
+        for name in secret_names(spec):
+            found = await self._cluster.get(objects.SECRET, name, world.head["namespace"])
+            if not FOR_RUNS.items() <= within(found or {}, "metadata", "labels").items():
+                label = "=".join(*FOR_RUNS.items())
+                raise _NotCreated(
+                    record, f"the Secret {name!r} has no label {label}, which runs need to name it"
+                )
 
     async def _create_and_record(self, world: World, kept: Record, decided: Plan) -> Record:
         """Creates the planned objects, and records all that is known before anything is removed."""
@@ -179,8 +193,11 @@ class Applier:
 
     async def _create(self, world: World, wanted: Object) -> Object:
         name, kind = str(wanted["metadata"]["name"]), objects.kind_of(wanted)
-        if kind is objects.ROLE and (more := beyond(wanted["rules"], await self._grantable(world))):
-            raise _NotCreated(f"{kind.kind}/{name}", f"{_TOO_WIDE}: {', '.join(more)}")
+        if kind is objects.ROLE:
+            grantable = await self._grantable(world)
+            if more := beyond(wanted["rules"], grantable):
+                raise _NotCreated(f"{kind.kind}/{name}", f"{_TOO_WIDE}: {', '.join(more)}")
+            wanted = {**wanted, "rules": narrowed(wanted["rules"], grantable, world.head["name"])}
         try:
             made = await self._cluster.create(wanted)
         except AlreadyThere:
@@ -192,12 +209,12 @@ class Applier:
         return made
 
     async def _grantable(self, world: World) -> Rules:
-        """The rules that hooks may be granted: of the whole cluster, or where it works in some namespaces only, there."""
-        for kind, namespace in ((objects.CLUSTER_ROLE, None), (objects.ROLE, world.head["namespace"])):
+        """The rules that hooks may be granted: those of the namespace, or of an operator that works in all."""
+        for kind, namespace in ((objects.ROLE, world.head["namespace"]), (objects.CLUSTER_ROLE, None)):
             try:
                 found = await self._cluster.get(kind, GRANTABLE_NAME, namespace)
             except ApiRefused:
-                continue  # one that works in some namespaces may not read the other
+                continue  # one that works in some namespaces may not read that of the cluster
             if found is not None:
                 return objects.items(found.get("rules"))
         return GRANTABLE
@@ -274,13 +291,36 @@ class _NotCreated(Exception):
 
 def beyond(wanted: Rules, grantable: Rules) -> list[str]:
     """The rights that are wanted and not grantable, each as a few words."""
-    held = [rule for rule in grantable if not rule.get("resourceNames")]
+    held = [*_held(grantable), *_held(grantable, OWN_RUN)]
     return [
         f"{verb} {resource}{f' of {group}' if group else ''}"
         for rule in wanted
-        for group, resource, verb in product(*_words(rule))
-        if not any(_covers(have, (group, resource, verb)) for have in held)
+        for group, resource, verb in _missing(rule, held)
     ]
+
+
+def narrowed(wanted: Rules, grantable: Rules, run: str) -> list[Object]:
+    """The rules to grant: those rights that are grantable for a run's own AgentRun only are for that name."""
+    rules: list[Object] = []
+    for rule in wanted:
+        own = _missing(rule, _held(grantable))
+        if not own:
+            rules.append(dict(rule))
+            continue
+        for right in product(*_words(rule)):
+            part: Object = {key: [word] for key, word in zip(_KEYS, right, strict=True)}
+            rules.append({**part, "resourceNames": [run]} if right in own else part)
+    return rules
+
+
+def _held(grantable: Rules, *names: str) -> Rules:
+    """The rules for objects of these names and no other; without names, for all."""
+    return [rule for rule in grantable if list(rule.get("resourceNames") or ()) == [*names]]
+
+
+def _missing(rule: Mapping[str, Any], held: Rules) -> list[tuple[str, ...]]:
+    """The rights of a rule that no held rule covers."""
+    return [right for right in product(*_words(rule)) if not any(_covers(have, right) for have in held)]
 
 
 def _words(rule: Mapping[str, Any]) -> list[list[str]]:

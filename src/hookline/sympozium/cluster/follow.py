@@ -124,9 +124,9 @@ class RunFollower:
         """Warn that the run has no operator."""
         if not within(self._run, "status"):
             warn(
-                f"no operator handles run {self._name}: it has no status after {SILENT:g} s; is the operator running?"
-                " kubectl get deployments -A -l app.kubernetes.io/name=hookline"
-                " (hookline operator manifest --image IMAGE | kubectl apply -f - installs it)",
+                f"no operator handles run {self._name}: it has no status after {SILENT:g} s; is the operator running, and"
+                " does it work in this namespace? kubectl get deployments -A -l app.kubernetes.io/name=hookline"
+                " (hookline operator manifest --image IMAGE --watch NAMESPACE | kubectl apply -f - installs it)",
             )
 
     async def _in_turn(self, run: Object | None) -> int | None:

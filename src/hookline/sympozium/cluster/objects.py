@@ -24,6 +24,8 @@ SHARED_ACCOUNT = "sympozium-agent"
 RUN_LABEL = "sympozium.ai/agent-run"
 FOLLOWED = "hookline.dev/run"
 """The label by which `hookline run` follows a run: its own name."""
+FOR_RUNS = {"hookline.dev/for-runs": "true"}
+"""The label of Secrets that runs may name, where the installation wants it."""
 AGENT, PREPARE, DONE = "agent", "prepare", "done"
 PRE, POST = "pre-", "post-"
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -28,7 +28,7 @@ from hookline.source import load_all, without_lines
 from hookline.sympozium import environment
 from hookline.sympozium.check import doubts, unheeded
 from hookline.sympozium.cluster.follow import RunFollower
-from hookline.sympozium.cluster.objects import FOLLOWED, RUN_LABEL, value_object
+from hookline.sympozium.cluster.objects import FOLLOWED, FOR_RUNS, RUN_LABEL, value_object
 from hookline.sympozium.policy import governed, policy_of
 from hookline.sympozium.read import RUN, RunManifests, parse
 from hookline.sympozium.resolve import RunRequest, named, secret_values
@@ -229,21 +229,19 @@ def secrets_of(
     run: RunSpec, written: list[Object], known: Mapping[str, Mapping[str, str]]
 ) -> tuple[Object, ...]:
     """The Secrets of the file that the run, as the file has it, names."""
-    refs = environment.secrets_of(run)[1]
-    asked = dict.fromkeys((*(ref.name for ref in refs), *run.image_pull_secrets))
     kinds = {
         str(within(each, "metadata").get("name")): each.get("type")
         for each in written
         if each.get("kind") == "Secret"
     }
-    labels = {RUN_LABEL: run.name, **MANAGED}
+    labels = {RUN_LABEL: run.name, **FOR_RUNS, **MANAGED}
     return tuple(
         {
             **objects.with_head(objects.SECRET, _own_name(run, name), run.namespace, labels),
             "type": kinds.get(name) or "Opaque",
             "stringData": dict(known[name]),
         }
-        for name in asked
+        for name in environment.secret_names(run)
         if name in known
     )
 
