@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, cast
 
@@ -19,7 +20,13 @@ MOST_BRACED = 64
 MOST_STEPS = 200_000
 """The steps one decision may take: a step reads or examines one sign, one word or one command."""
 
+_COPIED = frozenset({"git", "sh", "bash", "dash"})
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"})
+
+# The programs that a pattern in a program's name may stand for.
+_FITTED = ("git", "git-push", "git-send-pack", "bash", "sh", "dash", "rm", "tee", "cp", "mv", "touch")
+_PATTERN = lazy_pattern(r"[*?@+!]|\[.+\]")
+_EITHER = lazy_pattern(r"[@+!?*]\(([\w|.-]+)\)")
 
 # The keys that agents use in the input of a shell tool.
 KEYS = ("command", "cmd", "script", "shell_command", "commands", "argv", "code", "chars", "stdin", "input")
@@ -58,8 +65,15 @@ class Word:
 
     @cached_property
     def program(self) -> str:
-        """The name of the program that the word names, without its folder."""
-        return program_name(self.text)
+        """The name of the program that the word names, without its folder; of a pattern, the first that it fits."""
+        name = program_name(self.text)
+        if not self.text.startswith("/") or _PATTERN.search(name) is None or QUOTED in self.kinds:
+            return name
+        if not any(fnmatchcase(each, self.text.split("/")[-2]) for each in ("bin", "git-core")):
+            return name
+        if (either := _EITHER.fullmatch(name)) is not None:
+            return either[1].partition("|")[0]
+        return next((each for each in _FITTED if fnmatchcase(each, name)), name)
 
     @cached_property
     def unquoted(self) -> bool:
@@ -80,11 +94,15 @@ class Redirect:
 
 @dataclass(slots=True, kw_only=True)
 class ShellCommand:
-    """One simple command. `group` identifies its subshells; `fed` is true if it reads from a pipe."""
+    """One simple command. `group` identifies its subshells; `fed` is true if it reads from a pipe.
+
+    `added` are the variables it appends to, by `+=`.
+    """
 
     words: tuple[Word, ...]
     assigned: tuple[tuple[str, Word], ...] = ()
     redirects: tuple[Redirect, ...] = ()
+    added: frozenset[str] = frozenset()
     fed: bool = False
     group: tuple[int, ...] = ()
 
@@ -187,14 +205,22 @@ def _listed(items: list[Any]) -> Iterator[str | list[str]]:
 
 
 def shell_aliases(commands: Iterable[ShellCommand]) -> dict[str, str]:
-    return {
-        name: value
-        for command in commands
-        if command.words and command.words[0].text == "alias"
-        for word in command.words[1:]
-        for name, sign, value in [word.text.partition("=")]
-        if sign
-    }
+    """The aliases that commands define; also by `hash -p`, or as a link to git or a shell, or a copy of one."""
+    found: dict[str, str] = {}
+    for command in commands:
+        name, words = command.program, command.words
+        if name == "alias":
+            pairs = (word.text.partition("=") for word in words[1:])
+            found.update((name, value) for name, sign, value in pairs if sign)
+        elif len(words) > 2 and (
+            name in ("ln", "cp", "mv", "install") or (name == "hash" and "-p" in words[1].text)
+        ):
+            source, target = words[-2], words[-1]
+            inner = {word.program for each in source.inner for word in each.words[1:]}
+            given = {source.program, *inner} & _COPIED
+            if given:
+                found[target.program] = sorted(given)[0]
+    return found
 
 
 class WordDraft:
@@ -224,12 +250,20 @@ class WordDraft:
                 self.put(" ", SPLIT)
 
 
+def joined(words: Sequence[Word]) -> Word:
+    """The words as one, with spaces between them."""
+    text = " ".join(word.text for word in words)
+    kinds = QUOTED.join(word.kinds for word in words)
+    return Word(text, kinds, tuple(each for word in words for each in word.inner))
+
+
 class CommandDraft:
     """The command being read, at one level of nesting."""
 
     def __init__(self, group: tuple[int, ...] = ()) -> None:
         self.words: list[Word] = []
         self.assigned: list[tuple[str, Word]] = []
+        self.added: set[str] = set()
         self.redirects: list[Redirect] = []
         self.fed = False
         self.group = group
@@ -244,11 +278,12 @@ class CommandDraft:
                 words=tuple(self.words),
                 assigned=tuple(self.assigned),
                 redirects=tuple(self.redirects),
+                added=frozenset(self.added),
                 fed=self.fed,
                 group=self.group,
             )
             self.made.append(command)
-        self.words, self.assigned, self.redirects, self.fed = [], [], [], False
+        self.words, self.assigned, self.added, self.redirects, self.fed = [], [], set(), [], False
         return command
 
 

@@ -5,13 +5,11 @@ All commands are returned, including those in subshells, substitutions, function
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from hookline.engine.stdlib import lazy_pattern
 from hookline.guards.commands import (
     BARE,
-    HOLE,
     QUOTED,
     CommandDraft,
     Redirect,
@@ -20,15 +18,14 @@ from hookline.guards.commands import (
     StepBudget,
     Word,
     WordDraft,
+    joined,
     names,
-    split_words,
-    unescaped,
 )
+from hookline.guards.variables import assign
+from hookline.guards.words import Unreadable, WordReader
 
 # The longest argument that Linux passes to a program.
 LONGEST = 131_072
-DEEPEST = 25
-MOST_FILLED_IN = 200_000
 
 # The number of characters that take as long as one step.
 _CHARACTERS_A_STEP = 16
@@ -46,51 +43,31 @@ def read(
     reader = _ShellReader(text, variables, depth, work)
     try:
         reader.commands(CommandDraft(), closed_by=None)
-    except _Unreadable as exc:
+    except Unreadable as exc:
         reader.fault = reader.fault or str(exc)
     return ShellScript(commands=tuple(reader.found), fault=reader.fault, holes=reader.holes)
 
 
-class _Unreadable(Exception):
-    """The text ends inside a construct."""
-
-
 # Keywords before a command.
 _PLACES = names("! if then else elif while until do { } fi done esac")
-_PLAIN = lazy_pattern(r"[\w./:=,@%+-]+")
-_IN_QUOTES = lazy_pattern(r'[^"\\$`\ue000]+')
-_IN_BRACES = lazy_pattern(r"[^}\"'\\$`\ue000]+")
 _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[[^\]\ue000]{0,200}\])?\+?=")
-_VARIABLE = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_DEFAULT = lazy_pattern(r"([A-Za-z_]\w*):?[-=](.*)", re.DOTALL)
 _REDIRECT = lazy_pattern(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<|>")
 _OPERATOR = lazy_pattern(r";;&|;;|;&|;|&&|&(?!>)|\|\||\|&|\|")
+_INDEXED = lazy_pattern(r"\[([^\]]{0,100})\]=")
 _ENDS = " \t\n;&|()<>"
-_ANSI_END = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
-_BACKTICKS = lazy_pattern(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _EXPANDS = lazy_pattern(r"[\\$`]")
 
 
-class _ShellReader:
+class _ShellReader(WordReader):
     """Reads a text once, from left to right."""
 
     def __init__(self, text: str, variables: Mapping[str, str] | None, depth: int, work: StepBudget) -> None:
-        self.text = text
-        self.work = work
-        self.at = 0
-        self.variables = variables
-        self.depth = depth
-        self.found: list[ShellCommand] = []
-        self.fault: str | None = None
-        self.holes = False
+        super().__init__(text, variables, depth, work)
         self._waiting: list[Redirect] = []
-        self._groups = 0
-        self._sums = 0
-        self._room = MOST_FILLED_IN
 
     def commands(self, frame: CommandDraft, *, closed_by: str | None) -> list[ShellCommand]:
         """Reads commands up to `closed_by`; adds all to `found` and returns those of this level."""
-        self._deeper()
+        self.deeper()
         text, size = self.text, len(self.text)
         while self.at < size:
             self.work.spend()
@@ -119,18 +96,19 @@ class _ShellReader:
                 self._words(frame)
         else:
             if closed_by is not None:
-                raise _Unreadable(f"a {closed_by!r} is missing")
+                raise Unreadable(f"a {closed_by!r} is missing")
         self._end(frame)
         self._bodies()
         self.depth -= 1
         return frame.made
 
-    def _deeper(self) -> None:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise _Unreadable("it is nested too deep")
+    def inside(self, text: str) -> ShellScript:
+        return read(text, self.variables, depth=self.depth, work=self.work)
 
     def _open(self, frame: CommandDraft) -> None:
+        if self.at and self.text[self.at - 1] == "=" and (frame.assigned or frame.words):
+            self._array(frame)
+            return
         fed = frame.fed and not frame.words
         self._end(frame)
         frame.fed = fed
@@ -140,8 +118,35 @@ class _ShellReader:
         self._groups += 1
         frame.group = (*frame.group, self._groups)
         if len(frame.group) > 200:
-            raise _Unreadable("it is nested too deep")
+            raise Unreadable("it is nested too deep")
         self.at += 1
+
+    def _array(self, frame: CommandDraft) -> None:
+        """Reads the words of `NAME=(...)`: one value with spaces, and a command for who runs them."""
+        self.at += 1
+        words: list[Word] = []
+        while self.at < len(self.text) and self.text[self.at] != ")":
+            self.work.spend()
+            if self.text[self.at] in _ENDS:
+                self.at += 1  # also what bash would not take here
+            elif self.text[self.at] == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            else:
+                words += self.word()
+        if self.at >= len(self.text):
+            raise Unreadable("a ( is not closed")
+        self.at += 1
+        indexed = [
+            (found[1], word.after(found.end())) for word in words if (found := _INDEXED.match(word.text))
+        ]
+        last = frame.assigned.pop()[0] if frame.assigned else frame.words.pop().text.partition("=")[0]
+        frame.assigned += [(f"{last}[{index}]", word) for index, word in indexed]
+        if last in frame.added:
+            words.insert(0, Word(" ", BARE))
+        held = [word for _, word in sorted(indexed, key=lambda each: each[0])] or words
+        frame.assigned.append((last, joined(held)))
+        self.found.append(ShellCommand(words=tuple(words), group=frame.group))
 
     def _close(self, frame: CommandDraft, closed_by: str | None) -> bool:
         self._end(frame)
@@ -163,9 +168,14 @@ class _ShellReader:
         if command is not None:
             self.work.spend(2)
             self.found.append(command)
+            if self.variables is not None:
+                assign(self.variables, command)
 
     def _words(self, frame: CommandDraft) -> None:
-        for word in self._word():
+        words = self.word()
+        if len(words) > 1 and not frame.words and _ASSIGNMENT.match(words[0].text):
+            words = [joined(words)]
+        for word in words:
             first = not frame.words
             if first and not frame.assigned and word.text in _PLACES and word.unquoted:
                 if word.text == "esac":
@@ -176,6 +186,8 @@ class _ShellReader:
             assignment = _ASSIGNMENT.match(word.text) if first else None
             if assignment and word.kinds.startswith(BARE * (assignment.end() - 1)):
                 frame.assigned.append((assignment[1], word.after(assignment.end())))
+                if assignment[0].endswith("+="):
+                    frame.added.add(assignment[1])
             else:
                 frame.words.append(word)
 
@@ -189,7 +201,7 @@ class _ShellReader:
             frame.words.pop()
         while self.text.startswith((" ", "\t", "\\\n"), self.at):
             self.at += 2 if self.text[self.at] == "\\" else 1
-        targets = self._word() if self.at < len(self.text) and self.text[self.at] not in "\n;|" else []
+        targets = self.word() if self.at < len(self.text) and self.text[self.at] not in "\n;|" else []
         redirect = Redirect(sign[0], targets[0] if targets else Word("", ""))
         frame.redirects.append(redirect)
         frame.words.extend(targets[1:])
@@ -226,175 +238,3 @@ class _ShellReader:
                 inner.at += 2
         self.found += inner.found
         self.fault = self.fault or inner.fault
-
-    def _word(self) -> list[Word]:
-        """Reads the word that begins here; several if a value in it splits."""
-        text, size = self.text, len(self.text)
-        plain = _PLAIN.match(text, self.at)
-        if plain is not None and text[plain.end() : plain.end() + 1] in _ENDS:
-            # Most words have no sign in them; they take as many steps as below.
-            self.at = plain.end()
-            self.work.spend(3 if self.at < size else 2)
-            return [Word(plain[0], BARE * len(plain[0]))]
-        draft = WordDraft()
-        if text.startswith(("<(", ">("), self.at):
-            self.at += 1
-            self._substitution(draft, quoted=True)
-        while self.at < size:
-            self.work.spend()
-            letter = text[self.at]
-            if letter in _ENDS:
-                break
-            if letter == "\\":
-                if text[self.at + 1 : self.at + 2] != "\n":
-                    draft.put(text[self.at + 1 : self.at + 2], QUOTED)
-                self.at += 2
-            elif letter == "'":
-                self._single(draft)
-            elif letter == '"':
-                self._double(draft)
-            elif not self._plain(draft, _PLAIN, BARE) and not self._expansion(draft, letter, quoted=False):
-                draft.put(letter, BARE)
-                self.at += 1
-        return split_words(draft, self.work)
-
-    def _plain(self, draft: WordDraft, pattern: re.Pattern[str], kind: str) -> bool:
-        """Reads the letters here that mean themselves; False if there are none."""
-        plain = pattern.match(self.text, self.at)
-        if plain is None:
-            return False
-        draft.put(plain[0], kind)
-        self.at = plain.end()
-        return True
-
-    def _expansion(self, draft: WordDraft, letter: str, *, quoted: bool) -> bool:
-        """Reads a variable, a substitution or a hole; False if none begins here."""
-        if letter == "$":
-            self._dollar(draft, quoted=quoted)
-        elif letter == "`":
-            self._backticks(draft, quoted=quoted)
-        elif letter == HOLE:
-            self._hole(draft, quoted=quoted)
-            self.at += 1
-        else:
-            return False
-        return True
-
-    def _single(self, draft: WordDraft) -> None:
-        end = self.text.find("'", self.at + 1)
-        if end < 0:
-            raise _Unreadable("a ' is not closed")
-        draft.put(self.text[self.at + 1 : end], QUOTED)
-        self.at = end + 1
-
-    def _double(self, draft: WordDraft) -> None:
-        draft.put("", QUOTED)
-        self.at += 1
-        while self.at < len(self.text):
-            self.work.spend()
-            if self.text[self.at] == '"':
-                self.at += 1
-                return
-            if not self._plain(draft, _IN_QUOTES, QUOTED):
-                self._in_quotes(draft)
-        raise _Unreadable('a " is not closed')
-
-    def _in_quotes(self, draft: WordDraft) -> None:
-        letter = self.text[self.at]
-        if self._expansion(draft, letter, quoted=True):
-            return
-        following = self.text[self.at + 1 : self.at + 2]
-        if following != "\n":
-            draft.put(following if following in '$`"\\' else letter + following, QUOTED)
-        self.at += 2
-
-    def _dollar(self, draft: WordDraft, *, quoted: bool) -> None:
-        text = self.text
-        following = text[self.at + 1 : self.at + 2]
-        if (name := _VARIABLE.match(text, self.at + 1)) is not None:
-            self.at = name.end()
-            self._variable(draft, name[0], None, quoted=quoted)
-        elif following == "(":
-            self.at += 1
-            self._substitution(draft, quoted=quoted)
-        elif following == "{":
-            self._braces(draft, quoted=quoted)
-        elif following == "'" and not quoted:
-            end = _ANSI_END.match(text, self.at + 2)
-            if end is None:
-                raise _Unreadable("a $' is not closed")
-            draft.put(unescaped(text[self.at + 2 : end.end() - 1]), QUOTED)
-            self.at = end.end()
-        elif following == '"' and not quoted:
-            self.at += 1
-        else:
-            draft.put("$", QUOTED)
-            self.at += 1
-
-    def _substitution(self, draft: WordDraft, *, quoted: bool) -> None:
-        """Reads a substitution, from the parenthesis of `$(`, `<(` or `>(`."""
-        sums = self._sums
-        self._sums = 1 if self.text.startswith("((", self.at) else 0
-        self.at += 1
-        self._groups += 1
-        draft.inner += self.commands(CommandDraft((self._groups,)), closed_by=")")
-        self._sums = sums
-        self._hole(draft, quoted=quoted)
-
-    def _backticks(self, draft: WordDraft, *, quoted: bool) -> None:
-        found = _BACKTICKS.match(self.text, self.at)
-        if found is None:
-            raise _Unreadable("a ` is not closed")
-        inside = re.sub(r'\\([`$\\"])' if quoted else r"\\([`$\\])", r"\1", found[1])
-        inner = read(inside, self.variables, depth=self.depth, work=self.work)
-        self.found += inner.commands
-        self.fault = self.fault or inner.fault
-        draft.inner += inner.commands
-        self.at = found.end()
-        self._hole(draft, quoted=quoted)
-
-    def _braces(self, draft: WordDraft, *, quoted: bool) -> None:
-        """Reads `${...}` and its content."""
-        text, size = self.text, len(self.text)
-        inside = WordDraft()
-        self._deeper()
-        self.at += 2
-        while self.at < size and text[self.at] != "}":
-            self.work.spend()
-            if text[self.at] == '"':
-                self._double(inside)
-            elif text[self.at] == "'" and not quoted:
-                self._single(inside)
-            elif text[self.at] == "'":
-                inside.put("'", QUOTED)
-                self.at += 1
-            elif not self._plain(inside, _IN_BRACES, QUOTED):
-                self._in_quotes(inside)
-        if self.at >= size:
-            raise _Unreadable("a ${ is not closed")
-        self.at += 1
-        self.depth -= 1
-        draft.inner += inside.inner
-        content = "".join(inside.pieces)
-        given = _DEFAULT.fullmatch(content)
-        name, default = (given[1], given[2]) if given else (content, None)
-        self._variable(draft, name, default, quoted=quoted)
-
-    def _variable(self, draft: WordDraft, name: str, default: str | None, *, quoted: bool) -> None:
-        value = (self.variables or {}).get(name, " " if name == "IFS" else None)
-        if self.variables is None and value is None:
-            self._hole(draft, quoted=quoted)
-            return
-        if value is None:
-            plain = _VARIABLE.fullmatch(name) is not None and not name[0].isdigit()
-            value = default if default is not None else "" if plain else HOLE
-        self._room -= len(value)
-        if self._room < 0:
-            # Values that contain values could grow without limit.
-            value = HOLE
-        self.holes = self.holes or HOLE in value
-        draft.put_value(value, self.work, quoted=quoted)
-
-    def _hole(self, draft: WordDraft, *, quoted: bool) -> None:
-        self.holes = True
-        draft.put_hole(quoted=quoted)
