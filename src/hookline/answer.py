@@ -168,14 +168,18 @@ def _event_in(stdin: bytes, asked: _Asked) -> ForeignEvent | None:
 
 
 def _event(payload: Json, name: str, caller: str) -> ForeignEvent:
-    return ForeignEvent(name, caller, payload, context_of({**payload, "hook_event_name": name}, as_=caller))
+    named = {**payload, "hook_event_name": name}
+    return ForeignEvent(name, caller, payload, context_of(named, as_=caller, project=_project(caller)))
+
+
+def _project(caller: str) -> str | None:
+    """The folder that the client was started in, where it says so: a session may have changed its own."""
+    return os.environ.get(PROJECT_FOLDERS.get(caller, "")) or None
 
 
 def _files(asked: _Asked, payload: Json) -> list[Path]:
     """The files that were named, or those that are found, with the machine's."""
-    # A session may have changed its folder; its project stays what it is.
-    project = os.environ.get(PROJECT_FOLDERS.get(asked.caller, ""), "")
-    folders = [each for each in (project, str(payload.get("cwd") or os.getcwd())) if each]
+    folders = [each for each in (_project(asked.caller), str(payload.get("cwd") or os.getcwd())) if each]
     found = held(None if asked.files else folders, os.environ, asked.files, option="--file")
     for file, content in zip(asked.files, asked.contents, strict=False):
         if known := json.loads(content):

@@ -83,8 +83,8 @@ def event_named_in(stdin: bytes) -> str:
     return found[1].decode("utf-8", "replace") if found else ""
 
 
-def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
-    """The context of a client's event; `native` keeps the payload unchanged."""
+def context_of(payload: Json, *, as_: str = "claude", project: str | None = None) -> HookContext:
+    """The context of a client's event; `native` keeps the payload unchanged, `project` is the client's own folder."""
     event = _event_in(payload, as_)
     point = point_of(event, as_)
     tool = _text(payload.get("tool_name"))
@@ -95,7 +95,7 @@ def context_of(payload: Json, *, as_: str = "claude") -> HookContext:
     given, output = _values_in(payload, point, event)
     workspace = _text(payload.get("cwd"))
     return HookContext(
-        workflow=WorkflowContext(workflow_id=as_, session_id=session, workspace=workspace),
+        workflow=WorkflowContext(workflow_id=as_, session_id=session, workspace=workspace, project=project),
         workflow_id=as_,
         point=point,
         call_id=_text(payload.get("tool_use_id")),

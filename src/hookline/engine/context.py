@@ -91,7 +91,7 @@ class WorkflowContext:
     """The execution a hook or a tool runs in. `state` is scratch space shared by the whole run.
 
     `transcript` and `env_file` are files for command hooks, where the session has such: its messages, and the variables
-    for later shells.
+    for later shells. `project` is the folder that a foreign agent was started in; `workspace` is that of its event.
     """
 
     workflow_id: str
@@ -105,6 +105,7 @@ class WorkflowContext:
     created_at: float = 0.0
     workflow_type: str = "agent"
     workspace: str | None = None
+    project: str | None = None
     state: dict[str, Any] = field(default_factory=dict[str, Any])
     agent_id: str | None = None
     provider: str | None = None

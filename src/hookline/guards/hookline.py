@@ -22,19 +22,9 @@ from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.stdlib import lazy_pattern
 from hookline.files import is_code
 from hookline.guards.commands import SHELLS, StepBudget, TooMuch, Word, asked, names
-from hookline.guards.writes import (
-    IN_PLACE,
-    PlacedCommand,
-    command_targets,
-    folder_of,
-    is_in,
-    option_values,
-    path_of,
-    plain_words,
-    shell_commands,
-    workspace_of,
-    written_paths,
-)
+from hookline.guards.placed import PlacedCommand, command_targets, path_of, shell_commands
+from hookline.guards.targets import IN_PLACE, option_values, plain_words
+from hookline.guards.writes import changed_paths, folder_of, is_in, runs_commands, workspace_of
 from hookline.journal import default_path, xdg_folder
 
 NOBODY_ASKED = ("bypassPermissions", "dontAsk", "auto")
@@ -151,23 +141,15 @@ def _is_named(file: str) -> bool:
     return False
 
 
-_CHANGES = lazy_pattern(
-    r"write|edit|creat|move|delet|renam|patch|updat|append|replac|save|put|copy|insert", re.IGNORECASE
-)
-
-
 def _objections(hook_context: HookContext, protected: _Protected) -> Iterator[str]:
     payload, kind = hook_context.current_payload, hook_context.tool_kind
     given = mapping(payload)
-    if kind == "write" or (kind != "shell" and _CHANGES.search(hook_context.current_tool or "")):
-        moves = re.search("move|rename", hook_context.current_tool or "")
-        others = [value for value in given.values() if isinstance(value, str)] if moves else []
-        for path in [*written_paths(payload), *others]:
-            if protected.holds(path):
-                yield f"{path} would be changed"
+    for path in changed_paths(hook_context):
+        if protected.holds(path):
+            yield f"{path} would be changed"
     if kind not in ("shell", "write") and (found := protected.mentioned(str(given.get("code", "")))):
         yield f"{hook_context.current_tool} may change {found}"
-    if kind == "shell" or (kind != "write" and any(given.get(key) for key in ("command", "cmd", "script"))):
+    if kind == "shell" or (kind != "write" and runs_commands(payload)):
         folder, work = folder_of(payload, protected.base), StepBudget()
         for command in asked(payload):
             yield from _in_shell(command, folder, protected, work)
@@ -226,9 +208,7 @@ def _in_shell(
         if name not in _COPIERS:
             yield from _changed(each, protected)
         for body in each.command.bodies:
-            if name in SHELLS:
-                yield from _in_shell(body, each.folder or folder, protected, work)
-            elif interprets and (found := protected.mentioned(body)):
+            if interprets and (found := protected.mentioned(body)):
                 yield f"{first} may change {found}"
         runs_code = name in SHELLS or interprets
         paths = [path_of(word, each.folder) for word in (words if runs_code else words[:1])]
