@@ -300,6 +300,10 @@ x=$(echo Z2l0IHB1c2ggLWYK | base64 -d); eval "$x"
 echo Z2l0IHB1c2ggLWYK > f; base64 -d f | sh
 echo Z2l0IHB1c2ggLWYK > f; base64 -d < f > g; sh g
 echo f- hsup tig | rev | sh
+echo Z2l0IHB1c2ggLWYK | base64 -d | sh; echo true | sh
+echo 'git pu""sh -f' | sh; echo x | perl -ne 1
+echo git push -f | sh; sh -c true; true | bash
+echo 'git push -f' > f; sh f; echo > f; sh f
 $(echo f- hsup tig | rev)
 eval $(rev <<< 'f- hsup tig')
 echo tvg chfu -s | tr a-z n-za-m | sh

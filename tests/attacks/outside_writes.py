@@ -91,7 +91,13 @@ touch ${x:-../new}
 touch ${x:-..}/new
 for f in ../new; do touch $f; done
 for f in a ../new; do touch "$f"; done
+for f in ../new a; do touch "$f"; done
+for f in a ../new b; do touch "$f"; done
+for d in src ..; do for f in a new; do touch "$d/$f"; done; done
 for d in ..; do touch $d/new; done
+f() { touch $1; }; f a; f ../new
+f() { touch "$1"; }; f a; f ../new; f b
+for f in a $P/new b; do cp a "$f"; done
 read f <<< ../new; touch $f
 printf -v f %s ../new; touch $f
 declare f=../new; touch $f
@@ -515,6 +521,9 @@ timeout 5 touch a
 xargs -n1 echo < ../f
 echo src | xargs -I{} touch {}/n
 for f in a b; do touch "$f"; done
+for f in ../f ../out/f; do cat "$f"; done
+for f in ../f ../out/f; do cp "$f" src/; done
+f() { cp "$1" src/; }; f ../f; f ../out/f
 while read l; do echo "$l"; done < ../f > out.txt
 bash -c 'touch n'
 sh -c 'touch "$1"' _ n

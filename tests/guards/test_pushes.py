@@ -513,6 +513,13 @@ GREEDY = {
     "echoes for a shell": "echo 'a b';" * 11_000 + "echo|sh",
     "evals of evals": 'eval \'eval "eval a";' * 5_000,
     "values of values": "".join(f"a{n}=$a{n + 1}$a{n + 1};" for n in range(7_000)),
+    "words that xargs adds": "echo push|xargs env;" * 6_000,
+    "arrays": "a+=(b $a);$a;" * 9_000,
+    "trimmed values": "a=" + "x" * 190 + ";" + "${a%%*y}${a##*y}" * 7_000,
+    "files that are run": "echo a > f;sh f;" * 8_000,
+    "outputs of outputs": "a=$(echo $a$a);" * 8_000,
+    "arguments of shells": "sh -c '$@' _ a b;" * 7_000,
+    "formats": "printf '" + "%s" * 50_000 + "' a b;",
 }
 
 
@@ -545,7 +552,26 @@ def test_no_text_takes_more_than_a_decision_may_take(command):
 
 
 @pytest.mark.parametrize(
-    "piece", ["a;", "$(a)", "`a`", "$a ", "git x;", "sudo x;", "<(a) ", "{a,b} ", "x=$y;", "'a' "]
+    "piece",
+    (
+        "a;",
+        "$(a)",
+        "`a`",
+        "$a ",
+        "git x;",
+        "sudo x;",
+        "<(a) ",
+        "{a,b} ",
+        "x=$y;",
+        "'a' ",
+        "a=(b);",
+        "${x:-a} ",
+        "${a%b} ",
+        "echo a|xargs b;",
+        "echo a > f;",
+        "sh <<< a;",
+        "$(echo a) ",
+    ),
 )
 def test_twice_the_text_takes_at_most_about_twice_the_work(piece):
     once, twice = operations(piece * 400), operations(piece * 800)

@@ -78,28 +78,32 @@ def _runs(command: ShellCommand) -> str:
     return ""
 
 
-def _takes_input(command: ShellCommand, commands: Sequence[ShellCommand]) -> bool:
+def _takes_input(command: ShellCommand, *, any_pipe: bool) -> bool:
     if command.fed or command.program == "coproc" or any(each.sign == "<&" for each in command.redirects):
         return True
     if any(_FROM_ELSEWHERE.fullmatch(word.text) for word in command.words):
         return True
     # In a group or a branch that reads a pipe.
     alone = command.words[-1].program in SHELLS or command.words[-1].text.startswith("-")
-    return alone and len(command.words) < 4 and any(each.fed for each in commands)
+    return alone and len(command.words) < 4 and any_pipe
 
 
 def _check_pipes(commands: Sequence[ShellCommand], texts: Sequence[str], rules: PushRules) -> str | None:
-    for at in reversed(range(len(commands))):
-        command = commands[at]
+    any_pipe = any(each.fed for each in commands)
+    last: dict[str, int] = {}
+    for at, command in enumerate(commands):
         kind = _runs(command) if command.words else ""
-        if not kind or not _takes_input(command, commands):
+        if not kind or not _takes_input(command, any_pipe=any_pipe):
             continue
         pipe = pipe_of(commands, at)
+        rules.work.spend(len(pipe))
         if kind == "shell" and is_hidden(pipe[:-1]):
             return HIDDEN
-        later = len(commands) if command.program == "coproc" else at
-        said = [texts[each] for each in range(later) if texts[each] and not written_files(commands[each])]
-        return _check_said(said, kind, rules)
+        last[kind] = max(last.get(kind, 0), len(commands) if command.program == "coproc" else at)
+    for kind, end in last.items():
+        said = [texts[each] for each in range(end) if texts[each] and not written_files(commands[each])]
+        if reason := _check_said(said, kind, rules):
+            return reason
     return None
 
 
@@ -132,7 +136,7 @@ def _check_added_words(
         words = command.words[start + 1 :]
         inner = [printed(each) for word in command.words for each in word.inner]
         said = " ".join([*texts[: at + 1], *inner]).replace("\0", " ").replace("\n", " ").strip()
-        rules.work.spend(len(said) // 16)
+        rules.work.spend(at + len(said) // 16)
         if not said or not ("push" in said or any("push" in word.text for word in words)):
             continue
         reason = rules.check_texts([f"{quoted(words)} {said}", *_replaced(words, said)])
@@ -175,6 +179,7 @@ def _check_files(commands: Sequence[ShellCommand], texts: Sequence[str], rules: 
     for at in range(len(commands)):
         for name in _run_files(commands, at, written):
             producers = [each for index in written[name] for each in _producers(commands, texts, index)]
+            rules.work.spend(len(producers))
             pipes = [commands[each] for each in producers]
             if any(map(_changes, pipe_of(commands, at)[:-1])) or (
                 is_hidden(pipes) and any(map(_changes, pipes))

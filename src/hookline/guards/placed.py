@@ -37,6 +37,8 @@ _DEEPEST = 5
 _MOST_FILES = 20
 _DEVICES = lazy_pattern(r"/dev/(?:null|stdout|stderr|stdin|tty|zero|fd/\d+)|/proc/self/fd/\d+")
 _FUNCTION = lazy_pattern(r"([\w-]{1,60})\s{0,3}\(\s{0,3}\)")
+# Parts of a path that may lead out of a folder.
+_OUTSIDE = lazy_pattern(r"\.\.|^[/~]|\ue000")
 _NAMED = lazy_pattern(r"\$(?:\{!?)?([A-Za-z_]\w*)(?!\w)(?!\}?:?[-=])")
 _PATCHED = lazy_pattern(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\r?$", re.MULTILINE)
 _UNIFIED = lazy_pattern(r"^(?:\+\+\+|---) (?:[ab]/)?([^\t\r\n]+)", re.MULTILINE)
@@ -70,14 +72,20 @@ def shell_commands(
     """
     work = work or StepBudget()
     known = {"HOME": os.path.expanduser("~"), "PWD": base, **(values or {})}
-    if isinstance(command, str):
-        if len(command) > LONGEST:
-            raise TooMuch
-        commands = read(command, work=work).commands
-        known |= {**_called(command, commands), **values_in(commands)}
-        commands = _filled(command, known, work)
-    else:
-        commands = (argument_list(command, work),)
+    if not isinstance(command, str):
+        yield from _placed((argument_list(command, work),), base, work, depth, known)
+        return
+    if len(command) > LONGEST:
+        raise TooMuch
+    commands = read(command, work=work).commands
+    known |= values_in(commands)
+    for other in _other_values(command, commands):
+        yield from _placed(_filled(command, {**known, **other}, work), base, work, depth, {**known, **other})
+
+
+def _placed(
+    commands: Sequence[ShellCommand], base: str, work: StepBudget, depth: int, known: Mapping[str, str]
+) -> Iterator[PlacedCommand]:
     texts = _Texts(commands, known, work)
     folders = _Folders(base, known.get("CDPATH", ""))
     for at, each in enumerate(commands):
@@ -95,13 +103,20 @@ def shell_commands(
             yield from shell_commands(text, folder or base, work, depth + 1, given)
 
 
-def _called(text: str, commands: Sequence[ShellCommand]) -> dict[str, str]:
-    """The positional variables of the first call of a function that the text defines."""
+def _other_values(text: str, commands: Sequence[ShellCommand]) -> list[dict[str, str]]:
+    """The values that are tried one after another: none, those of each call of a function, and of each turn of a loop."""
     functions = {found[1] for found in _FUNCTION.finditer(text)} if "(" in text else set[str]()
+    found: list[dict[str, str]] = [{}]
     for command in commands:
-        if len(command.words) > 1 and command.words[0].text in functions:
-            return positional([word.text for word in command.words[1:]])
-    return {}
+        words = command.words
+        if command.program == "for":
+            tried = [{name: word.text} for name, word in given_values(command) if _OUTSIDE.search(word.text)]
+        elif len(words) > 1 and words[0].text in functions:
+            tried = [positional([word.text for word in words[1:]])]
+        else:
+            continue
+        found += [each for each in tried if each not in found[-1:]]
+    return found
 
 
 def _filled(text: str, variables: Mapping[str, str], work: StepBudget) -> tuple[ShellCommand, ...]:

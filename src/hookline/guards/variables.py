@@ -62,7 +62,10 @@ def values_in(commands: Iterable[ShellCommand], *, first: bool = False) -> dict[
 
 def assign(variables: dict[str, str], command: ShellCommand) -> None:
     """Gives the variables the values that a command gives them."""
+    loops = command.program in ("for", "select")
     for name, word in given_values(command):
+        if loops and name in variables:
+            continue  # one of its values, and who reads has chosen
         before = variables.get(name, "") if name in command.added else ""
         variables[name] = (before + word.text)[-100_000:]
 

@@ -233,6 +233,8 @@ class WordReader:
         given = _DEFAULT.fullmatch(content)
         name, default = (given[1], given[2]) if given else (content, None)
         if not given and _VARIABLE.fullmatch(content) is None and self.variables is not None:
+            # To trim a value, each of its ends is compared.
+            self.work.spend(60 if "#" in content or "%" in content else 4)
             value = expanded(content, self.variables)
             if value is not None:
                 self._fill(draft, value, quoted=quoted and "@" not in content)
