@@ -628,6 +628,194 @@ git push "$PUSH_FLAGS" -f 2>/dev/null; git push ${PUSH_FLAGS--f}
 F=-f; git push $F
 F=f; git push -$F
 F=--force; git push "$F"
+git push origin ma'in' +side
+git push origin "+main"
+git push origin \+main
+git push origin main:main --no-thin -f
+git push --force-with-lease=main: origin main; git push -f
+git  push   origin   +HEAD^{}:main
+git push origin +@:main
+git push origin +HEAD~0:refs/heads/main
+git push -c x; git -c push.followTags=true push -f
+git --git-dir=$PWD/.git push ../bare.git +main
+git --bare --git-dir=.git push -f
+X=-f git push -f
+a="-f"; git push ${a}
+a="git push"; $a "-f"
+sh -c "git push $(echo -f)"
+sh -c 'git push '"-f"
+sh -c 'git push '-f
+sh -c git\ push\ -f
+sh -c "git push"" -f"
+sh -ce 'git push -f'
+sh -xc 'git push -f'
+bash -c 'x="$*"; eval $x' _ git push -f
+bash -c 'eval "${BASH_ARGV0:-$0}"' 'git push -f'
+bash -c 'a=("$@"); "${a[@]}"' _ git push -f
+bash -c '"${@:2}"' _ x git push -f
+bash -c '${!1} push -f' _ g; g=git bash -c '${!1} push -f' _ g
+bash -c 'set -- "$@" -f; "$@"' _ git push
+bash -c 'IFS=,; $1' _ git,push,-f
+bash -c '$BASH_EXECUTION_STRING' 2>/dev/null; git push -f
+bash -c "$(printf '%s\n' 'git push -f')"
+bash -c "`echo git push -f`"
+bash -c $'git push \x2df'
+bash -lc "git push -f"
+bash --rcfile <(echo git push -f) -i <<< exit
+bash --init-file <(echo git push -f) -i <<< exit
+bash -i <<< 'git push -f'
+cat <(echo git push -f) | sh
+cat <(echo git push -f) > f; sh f
+echo "git push -f" > f && chmod 755 f && $PWD/f
+echo "git push -f" > f && bash ./f
+echo "git push -f" > d.sh; for s in *.sh; do sh $s; done
+echo "git push -f" > d.sh; find . -name d.sh -exec sh {} \;
+echo "git push -f" > d.sh; ls d.sh | xargs sh
+echo "git push -f" > d.sh; sh ./d*
+echo "git push -f" > d.sh; sh ?.sh
+echo "git push -f" > d.sh; x=d; sh $x.sh
+echo "git push -f" > d.sh; x=d.sh; . ./$x
+echo "git push -f" > d.sh; sh "$(ls d.sh)"
+echo "git push -f" | tee d.sh > /dev/null; cat d.sh | bash -
+echo "git push -f" | install /dev/stdin d; ./d
+install -m755 <(echo git push -f) d; ./d
+cp <(echo git push -f) d; sh d
+cp /dev/stdin d <<< 'git push -f'; sh d
+ln -s <(echo) d; echo 'git push -f' > e; ln -s e g; sh g
+tee d <<< 'git push -f'; sh d
+sed 's/a/b/' <<< 'git push -f' > d; sh d
+sed 's/a/b/' <<< 'git push -f' | sh
+awk 1 <<< 'git push -f' | sh
+head -1 <<< 'git push -f' | sh
+sort <<< 'git push -f' | sh
+tac <<< 'git push -f' | sh
+nl -s ' ' <<< 'git push -f' | cut -c7- | sh
+dd <<< 'git push -f' 2>/dev/null | sh
+printf '%s' 'git push -f' | xargs -0 -I{} sh -c {}
+printf '%s\n' push -f | xargs git
+seq 1 | sed 's/1/git push -f/' | sh
+python3 -c 'import os,sys; os.system(" ".join(sys.argv[1:]))' git push -f
+python3 -c 'import subprocess,sys; subprocess.run(sys.argv[1:])' git push -f
+perl -e 'system @ARGV' git push -f
+perl -e 'exec @ARGV' -- git push -f
+awk 'BEGIN{system(ARGV[1])}' 'git push -f'
+awk -v c='git push -f' 'BEGIN{system(c)}'
+CMD='git push -f' python3 -c 'import os; os.system(os.environ["CMD"])'
+CMD='git push -f' perl -e 'system $ENV{CMD}'
+python3 -c 'import os; os.system(input())' <<< 'git push -f'
+echo git push -f | python3 -c 'import os; os.system(input())'
+python3 -c "import os; c=['git','push']; c.append('-f'); os.execvp('git', c)"
+python3 -c "import os; os.system('git %s -f' % 'push')"
+python3 -c "import os; os.system('git {} -f'.format('push'))"
+perl -e '$_="git push"; system "$_ -f"'
+perl -e 'system join " ", "git", "push", "-f"'
+perl -e 'system("git","push","--force")'
+find . -maxdepth 0 -exec env git push -f \;
+find . -maxdepth 0 -ok git push -f \; <<< y
+find . -maxdepth 0 -exec bash -c '"$@"' _ git push -f \;
+find . -maxdepth 0 -printf 'git push -f\n' | sh
+env -u X git push -f
+env -i "PATH=$PATH" "HOME=$HOME" sh -c 'git push -f'
+env - PATH="$PATH" git push -f
+env --ignore-environment PATH=$PATH git push -f
+timeout --signal=KILL 20 git push -f
+nice --adjustment=5 git push -f
+chrt -o 0 git push -f
+setarch -R git push -f
+unshare git push -f
+chroot / sh -c "cd $PWD; git push -f"
+linux64 git push -f
+ionice git push -f
+nsenter -t $$ -m git push -f 2>/dev/null || git push -f
+g=git;p=push;f=-f;$g $p $f
+: git; $_ push -f
+true git push -f; x=$_; git push $x
+echo git push > /dev/null; $_ 2>/dev/null; git push -f
+test git; "$_" push -f
+a=(git push -f); eval "${a[*]}"
+a=(git push -f); b=("${a[@]}"); "${b[@]}"
+a=('git' 'push' [2]='-f'); "${a[@]}"
+a=(git push); a[2]=-f; "${a[@]}"
+a=(git push); "${a[@]}" -f
+a=(git); a+=(push -f); "${a[@]}"
+declare -A m; m[x]=git; m[y]=push; "${m[x]}" "${m[y]}" -f
+declare -a 'a=(git push -f)'; "${a[@]}"
+eval 'a=(git push -f)'; "${a[@]}"
+local_() { local -a a=(git push -f); "${a[@]}"; }; local_
+f() { eval "$@"; }; f git push -f
+f() { bash -c "$*"; }; f git push -f
+f() { local c="$1"; shift; "$c" "$@"; }; f git push -f
+f() { command "$@"; }; f git push -f
+f() { g "$@"; }; g() { "$@"; }; f git push -f
+p() { git push "$@"; }; p -f
+push() { git "${FUNCNAME[0]}" -f; }; push
+git_push_f() { IFS=_; set -- $FUNCNAME; "$1" "$2" "-$3"; }; git_push_f
+x=git\ push\ -f; while :; do $x; break; done
+x=tig; y=; for ((i=2;i>=0;i--)); do y+=${x:i:1}; done; $y push -f
+printf -v x '\147it'; $x push -f
+printf -v x %s gi t; $x push -f
+read -r x y <<< 'git push'; $x $y -f
+IFS= read -r x <<< 'git push -f'; eval "$x"
+{ read x; $x; } <<< 'git push -f'
+exec <<< 'git push -f'; read x; $x
+exec <<< 'git push -f'; sh
+. <(cat <<< 'git push -f')
+command . /dev/stdin <<< 'git push -f'
+builtin source <(echo git push -f)
+mapfile -C 'git push -f;:' -c 1 x <<< a
+complete -C x y; compgen -W '$(git push -f)'
+bind -x '"a":git push -f' 2>/dev/null; git push -f
+enable -n echo; git push -f
+logger() { :; }; git push -f
+kill -l | read; git push -f
+wait; (sleep 0.1; git push -f) & wait
+{ sleep 0.1; git push -f; } & wait $!
+nohup sh -c 'git push -f' > /dev/null 2>&1 & wait
+setsid sh -c 'git push -f' & wait
+trap - EXIT; trap -- 'git push -f' EXIT
+trap 'eval "$c"' EXIT; c='git push -f'
+PROMPT_COMMAND=(x 'git push -f'); bash -c "git push -f"
+cd "$(git rev-parse --show-toplevel)" && git push -f
+GIT_TRACE=1 git push -f
+GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=core.sshCommand GIT_CONFIG_VALUE_0='git push -f;' git ls-remote ssh://x/y
+GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.mirror GIT_CONFIG_VALUE_0=true git push origin
+git config --file .git/config alias.p 'push -f'; git p
+git config set alias.p 'push -f' 2>/dev/null; git config alias.p 'push -f'; git p
+git config alias.p '!sh -c "git push -f"'; git p
+git config alias.x '!$X'; X='git push -f' git x
+git config alias.x '!f() { $1 $2 $3; }; f'; git x git push -f
+git -c alias.x='!sh -c "$0 push -f" git' x
+git -c alias.x='!git' x push -f
+git -c alias.x='-c a.b=c push' x -f
+git -c alias.x.y=z -c alias.p='push --force' p
+git config --edit 2>/dev/null; EDITOR='sh -c "git push -f"' git config --edit
+git config remote.pushDefault origin; git config branch.main.pushRemote origin; git push -f
+git config url.x.insteadOf y; git push -f
+git remote add -f --mirror=push x ../bare.git; git push x
+git remote set-url origin ../bare.git; git config remote.origin.push '+refs/heads/*:refs/heads/*'; git push
+git config --replace-all remote.origin.push '+main'; git push
+git config remote.origin.push :side; git push
+git clone -q -c core.fsmonitor='git push -f' . c; cd c; git status; cd ..; git push -f
+git worktree add -q ../w; cd ../w; git push -f origin main
+git stash; git push -f
+git commit -q --allow-empty -m "$(git push -f)"
+git log -1 --format="$(git push -f)"
+git tag x "$(git push -f >&2; git rev-parse HEAD)"
+git notes add -m x; git push origin +main +refs/notes/*
+git push origin $(git branch --format='+%(refname:short)')
+git for-each-ref --format='git push origin +%(refname:short)' refs/heads | sh
+git for-each-ref --shell --format='r=%(refname:short); git push -f origin $r' refs/heads/main | sh
+git branch --format='%(refname:short)' | xargs -I{} git push origin +{}
+git branch --format='+%(refname:short)' | xargs git push origin
+git branch --format='push origin +%(refname:short)' | grep main | xargs git
+git log -1 --format=%s | sed 's/.*/git push -f/' | sh
+git show HEAD:README | sed '1s/.*/git push -f/;2d' | sh
+git var GIT_EDITOR; git push -f
+make -s -f <(printf 'x:\n\t@git push -f\n')
+make SHELL='git push -f;:' -f tools.mk 2>/dev/null; git push -f
+tar --create --file=/dev/null --checkpoint=1 '--checkpoint-action=exec=git push -f' README
+split -l 1 --filter 'git push -f' README
+sort -S 1 --compress-program='sh -c "git push -f"' /dev/null; git push -f
 git push ?f 2>/dev/null || { touch ./-f; git push *f; }
 """
 
@@ -667,6 +855,8 @@ _TEXTS = [
 
 _SCRIPT = "what a script, a `Makefile`, a module or an alias does that was there before"
 _READ = "a command that is read from a file that was there before"
+_TOGETHER = "code in another language that puts its words together"
+_GIVEN = "or that are given other values than the text shows"
 _REMOTE = "a remote that is a folder on this machine and is changed in place"
 # What a reader of text cannot see, each with the line of docs/guides/guards.md that says so.
 UNSEEN = {
@@ -689,7 +879,10 @@ UNSEEN = {
         ),
         _REMOTE,
     ),
-    """perl -e 'print pack("H*", "6769742070757368202d66")' | sh""": "code in another language that puts its words together",
+    """perl -e 'print pack("H*", "6769742070757368202d66")' | sh""": _TOGETHER,
+    """python3 -c "import os; os.system('git %s -f' % 'push')\"""": _TOGETHER,
+    """python3 -c "import os; os.system('git {} -f'.format('push'))\"""": _TOGETHER,
+    """git_push_f() { IFS=_; set -- $FUNCNAME; "$1" "$2" "-$3"; }; git_push_f""": _GIVEN,
 }
 
 FORCED = [*filter(None, _LINES.splitlines()), *_LONGER, *_ALIASED, *_TEXTS]

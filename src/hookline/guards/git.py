@@ -130,7 +130,7 @@ def _check_run_by_git(name: str, words: Sequence[Word], rules: PushRules) -> str
 
 def in_option(text: str) -> list[str]:
     """The texts that a word may hold for a program which runs one: itself, a value behind `=`, `::` or an option's letters."""
-    if "push" not in text and HOLE not in text:
+    if "push" not in text and HOLE not in text and "$" not in text:
         return []
     found = [text.replace("% ", "\\ ")]
     if text.startswith("-"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from hookline.engine.stdlib import lazy_pattern
 from hookline.guards.code import PROGRAMS, SED_RUNS_INPUT, forces
@@ -46,7 +47,7 @@ _REPLACED = lazy_pattern(r"-[Ii](.*)")
 def check_handed(commands: Sequence[ShellCommand], rules: PushRules) -> str | None:
     """The objection to the texts that are handed on among the commands and run."""
     rules.work.spend(1 + sum(1 + len(each.words) // 4 for each in commands))
-    texts = [printed(each) for each in commands]
+    texts = list(map(_output, commands))
     if len(commands) == 1 and not texts[0]:
         return None
     return (
@@ -54,6 +55,13 @@ def check_handed(commands: Sequence[ShellCommand], rules: PushRules) -> str | No
         or _check_added_words(commands, texts, rules)
         or _check_files(commands, texts, rules)
     )
+
+
+def _output(command: ShellCommand) -> str:
+    """The output of a command, or the texts that it is given as files, as far as they show."""
+    if command.program in ("echo", "printf") or not any(word.inner for word in command.words):
+        return printed(command)
+    return printed(command) + "".join(printed(each) for word in command.words for each in word.inner)
 
 
 def is_hidden(commands: Sequence[ShellCommand]) -> bool:
@@ -89,7 +97,7 @@ def _takes_input(command: ShellCommand, *, any_pipe: bool) -> bool:
 
 
 def _check_pipes(commands: Sequence[ShellCommand], texts: Sequence[str], rules: PushRules) -> str | None:
-    any_pipe = any(each.fed for each in commands)
+    any_pipe = any(each.fed or (each.program == "exec" and each.redirects) for each in commands)
     last: dict[str, int] = {}
     for at, command in enumerate(commands):
         kind = _runs(command) if command.words else ""
@@ -99,12 +107,19 @@ def _check_pipes(commands: Sequence[ShellCommand], texts: Sequence[str], rules: 
         rules.work.spend(len(pipe))
         if kind == "shell" and is_hidden(pipe[:-1]):
             return HIDDEN
+        if kind == "shell" and any(forces(word.text) for each in pipe[:-1] for word in each.words):
+            return "the text that a shell is given would force a git push"
         last[kind] = max(last.get(kind, 0), len(commands) if command.program == "coproc" else at)
     for kind, end in last.items():
-        said = [texts[each] for each in range(end) if texts[each] and not written_files(commands[each])]
+        said = [texts[each] for each in range(end) if texts[each] and _is_said(commands, each)]
         if reason := _check_said(said, kind, rules):
             return reason
     return None
+
+
+def _is_said(commands: Sequence[ShellCommand], at: int) -> bool:
+    """True if the output of a command does not all go to a file."""
+    return not written_files(commands[at]) or (at + 1 < len(commands) and commands[at + 1].fed)
 
 
 def _check_said(said: Sequence[str], kind: str, rules: PushRules) -> str | None:
@@ -162,6 +177,7 @@ def _check_files(commands: Sequence[ShellCommand], texts: Sequence[str], rules: 
         plain = [word.text for word in command.words[1:] if not word.text.startswith("-")]
         if command.program in _COPIES and len(plain) > 1:
             sources = [each for name in plain[:-1] for each in written.get(program_name(name), ())]
+            sources += [at] if command.fed or texts[at] else []
             written.setdefault(program_name(plain[-1]), []).extend(sources)
             targets = [plain[-1]] if sources else []
         elif command.program == "sed":
@@ -221,8 +237,11 @@ def _run_files(commands: Sequence[ShellCommand], at: int, written: dict[str, lis
         for each in inner:
             named += [*each.words, *(redirect.target for redirect in each.redirects)]
     for word in named:
-        if (name := program_name(word.text)) in written:
+        name = program_name(word.text)
+        if name in written:
             yield name
+        elif any(letter in name for letter in "*?["):
+            yield from (each for each in [*written][:20] if fnmatchcase(each, name))
     if command.program == "make" and "makefile" in written:
         yield "makefile"
     if command.program == "git":

@@ -9,7 +9,7 @@ Each `_check` function returns the objection to its part of the command, or None
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hookline.engine.context import HookContext, WorkflowContext
 from hookline.engine.hook import hook
@@ -114,7 +114,7 @@ TEXTS = names(
 # Programs that run a shell text passed as one argument.
 RUNS_TEXT = names(
     "ssh scp su sudo doas script watch parallel env trap flock tmux screen nix-shell unbuffer runuser setpriv tar split rsync"
-    " sort zip entr strace systemd-run busybox chroot nsenter at batch"
+    " sort zip entr strace systemd-run busybox chroot nsenter at batch mapfile readarray complete compgen"
 )
 _OFTEN = lazy_pattern(r"-[0rtxnLP]{1,4}|-?[nLP]?\d{1,4}")
 _PUSH = lazy_pattern(r"(?<![A-Za-z0-9])push(?![A-Za-z0-9])", re.IGNORECASE)
@@ -150,7 +150,7 @@ def _check_commands(commands: Sequence[ShellCommand], rules: PushRules) -> str |
     rules.work.spend(1 + 3 * len(commands) + rules.size)
     rules = replace(
         rules,
-        named=rules.named or _name_push(commands),
+        named=rules.named or _name_push(commands, rules.values.values()),
         git_aliases={**rules.git_aliases, **aliases_in(commands)},
         shell_aliases={**rules.shell_aliases, **shell_aliases(commands)},
     )
@@ -161,7 +161,7 @@ def _check_commands(commands: Sequence[ShellCommand], rules: PushRules) -> str |
     return check_handed(commands, rules)
 
 
-def _name_push(commands: Sequence[ShellCommand]) -> bool:
+def _name_push(commands: Sequence[ShellCommand], given: Iterable[str]) -> bool:
     """True if a variable, or what a command reads, may hold a push."""
     values = [value for command in commands for _, value in command.assigned]
     texts = [value.bare for value in values]
@@ -176,13 +176,15 @@ def _name_push(commands: Sequence[ShellCommand]) -> bool:
     if any(is_hidden(value.inner) for value in values if value.inner):
         return True
     separated = any(name == "IFS" for command in commands for name, _ in command.assigned)
-    return any(_PUSH.search(text) or (separated and "push" in text) for text in texts)
+    return any(map(_PUSH.search, texts)) or (separated and any("push" in text for text in (*texts, *given)))
 
 
 def _check_command(command: ShellCommand, rules: PushRules) -> str | None:
     for name, value in given_values(command):
         if name.startswith("GIT_CONFIG") and ("alias." in value.bare or _names_setting(value.bare.lower())):
             return f"{name} changes what git push does"
+        if name.startswith("GIT_CONFIG") and (reason := rules.check_texts([value.text.lstrip("!")])):
+            return reason
         if _RUN_BY_GIT.fullmatch(name) and (reason := rules.check_texts([value.text])):
             return reason
         if any(each in value.text for each in _IN_INDEX) and (reason := rules.check_texts([value.text])):
@@ -199,6 +201,8 @@ def _check_command(command: ShellCommand, rules: PushRules) -> str | None:
             return reason
     if not words[0].known:
         return _check_unknown(words, rules)
+    if name in ("command", "builtin") and any(word.program in RUNS_FILE for word in words[1:2]):
+        return _check_program(words[1:], rules, command)
     if name in _RUNNERS or name in RUNS_FILE:
         return _check_program(words, rules, command)
     alias = rules.shell_aliases.get(words[0].text) or rules.shell_aliases.get(name)
@@ -314,6 +318,8 @@ def _check_shell(words: Sequence[Word], rules: PushRules, command: ShellCommand)
 def _check_code(words: Sequence[Word], command: ShellCommand) -> str | None:
     check = sed_forces if words[0].program == "sed" else forces
     inner = [printed(each) for word in words for each in word.inner]
+    # Also what the code is given as arguments and in variables.
+    inner += [" ".join(word.text for word in words[1:]), *(word.text for _, word in given_values(command))]
     if any(map(check, [*(word.text for word in words[1:]), *command.bodies, *inner])):
         return f"the code that {words[0].text} is given would force a git push"
     return None

@@ -32,7 +32,9 @@ def given_values(command: ShellCommand) -> Iterator[tuple[str, Word]]:
             for word in words[3:]:
                 yield words[1].text, word
     elif name == "set":
-        given = [word for word in words[1:] if not word.text.startswith(("-", "+"))]
+        texts = [word.text for word in words[1:]]
+        start = texts.index("--") + 2 if "--" in texts else 1
+        given = [word for word in words[start:] if start > 1 or not word.text.startswith(("-", "+"))]
         for key, value in positional([word.text for word in given]).items():
             yield key, Word(value, "q" * len(value))
     elif name == "printf" and len(words) > 3 and words[1].text == "-v":
