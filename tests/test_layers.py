@@ -40,7 +40,7 @@ ROWS = (
     Row("source table matcher options http_server"),
     # Small things that all share, with nothing but the standard library.
     Row("http_client files tasks", engine=True),
-    Row("engine/ errors secrets", engine=True),
+    Row("engine/ errors secrets/", engine=True),
 )
 
 # The public names. It may reach anywhere, but what it loads at once is the engine; only the top row imports it.

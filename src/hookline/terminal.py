@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from hookline.errors import FileError, HooklineError, UsageError
 from hookline.files import output
 from hookline.journal.masking import Mask
 from hookline.journal.view import Line, Tree
-from hookline.secrets import without_shapes
+from hookline.secrets.text import without_secrets
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,7 +58,7 @@ class Console:
 
     def print(self, text: object = "", *, style: str = "", end: str = "\n", whole: bool = False) -> None:
         """`whole`: a person decides by the text, and nothing is hidden because of its looks."""
-        shown = visible(str(text) if whole else without_shapes(str(text)))
+        shown = visible(str(text) if whole else without_secrets(str(text)))
         told = self._styled(shown, style) + end
         if not self._stderr:
             output.write(told)
@@ -93,8 +92,8 @@ def show(line: Line, console: Console) -> None:
 
 def print_json(value: Any, **as_it_is: Any) -> None:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    if without_shapes(text) != text:  # then each text by itself, so that it stays JSON
-        text = _JSON_TEXT.sub(lambda found: json.dumps(without_shapes(json.loads(found[0]))), text)
+    if (mask := Mask()).suspects(text):
+        text = json.dumps(json.loads(mask.json(json.loads(text))), ensure_ascii=False)
     if as_it_is:
         text = json.dumps({**json.loads(text), **as_it_is}, ensure_ascii=False, default=str)
     _print_json_text(text)
@@ -122,7 +121,6 @@ def log_filter(shown: Callable[[str], str] = visible) -> Callable[[logging.LogRe
     return shows
 
 
-_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OF_RUNS = ("run", "agent", "began", "took", "hooks", "status")
 _TO_THE_RIGHT = ("took", "hooks")
 
@@ -293,7 +291,7 @@ async def ask_here(
 
 
 def show_asked(question: Question, mask: Mask, console: Console, head: str = "  ") -> None:
-    """What a person is asked about: all of it but the secrets that are known, and how much these are."""
+    """Show what a person is asked about: all of it but the secrets that are known, and how much these are."""
     exact = mask.exact()
     console.print(f"{head}{exact.json(question.value)}", whole=True)
     hidden = question.hidden + exact.hidden

@@ -156,6 +156,8 @@ NESTED = [
     ({"api_keys": ["abc", "def"]}, {"api_keys": ["***", "***"]}),
     ([{"password": "x1"}, 2], [{"password": "***"}, 2]),
     ({"ghp_" + A36: 1}, {"***": 1}),
+    ([{"name": "API_TOKEN", "value": "abc"}], [{"name": "API_TOKEN", "value": "***"}]),
+    (["login", "--password", "abc", "x"], ["login", "--password", "***", "x"]),
     (b"DB_PASSWORD=hunter2", "DB_PASSWORD=***"),
 ]
 

@@ -85,7 +85,7 @@ TEXTS = {
     "f(api_key=abc)": "f(api_key=***)",
     "login --password abc -v": "login --password *** -v",
     "sent Bearer abcdefghijklmnop12": "sent Bearer ***",
-    "git clone https://x-access-token:abc@host/r": "git clone https://x-access-token:***",
+    "git clone https://x-access-token:abc@host/r": "git clone https://x-access-token:***@host/r",
     "İ password=abc": "İ password=***",
     "say hunter2! now": "say *** now",
     'in JSON {"x": "a\\"b\\\\c\\/d"}': 'in JSON {"x": "***"}',

@@ -6,7 +6,7 @@ import pytest
 
 from hookline.journal import masking
 from hookline.journal.masking import Mask
-from hookline.secrets import without_shapes
+from hookline.secrets.shapes import without_shapes
 from tests.command import approve
 
 A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gH6/+x9"

@@ -9,7 +9,7 @@ from hookline.engine.plain import as_text, mapping
 from hookline.engine.point import Point
 from hookline.engine.result import WITHHELD, HookAction, Outcome, Reason
 from hookline.engine.stdlib import lazy_pattern
-from hookline.secrets import without_shapes
+from hookline.secrets.text import without_secrets
 
 Json = dict[str, Any]
 
@@ -121,7 +121,7 @@ class _AnswerWriter:
                 self._stop(reason)
             elif action is not HookAction.BLOCK and form.refuse is not None:
                 self.lose(str(action))
-            self._refuse(without_shapes(reason) if action is HookAction.ASK else reason)
+            self._refuse(without_secrets(reason) if action is HookAction.ASK else reason)
 
     def _answered(self) -> bool:
         """Answers in place of the thing itself; False if the caller does not accept that here."""

@@ -37,7 +37,7 @@ from hookline.engine.record import (
 )
 from hookline.engine.result import Outcome, Reason
 from hookline.errors import HookFailed, JournalError, Refused, RunTimedOut, Skipped, UsageError
-from hookline.secrets import without_shapes
+from hookline.secrets.text import without_secrets
 
 END_GRACE = 10.0
 """Seconds that all end hooks of a run may take together after it was cancelled."""
@@ -384,7 +384,7 @@ class OpenScope:
 def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
     """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
     if verdict.kind is VerdictKind.REJECT:
-        text = without_shapes(verdict.text or outcome.reason or "rejected")
+        text = without_secrets(verdict.text or outcome.reason or "rejected")
         refusal = HookAction.BLOCK if is_start else HookAction.FAIL
         by = outcome.hook or "permission"
         return outcome._replace(

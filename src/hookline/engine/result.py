@@ -8,7 +8,7 @@ from hookline.engine.point import HookAction, Point
 from hookline.engine.shared import Copies
 from hookline.engine.stdlib import dataclass
 from hookline.errors import UsageError, meant, refuse_unknown
-from hookline.secrets import without_shapes
+from hookline.secrets.text import without_secrets
 
 _EVERYWHERE = frozenset(Point)
 _GATES = frozenset({Point.AGENT_START, Point.MODEL_START, Point.TOOL_START})
@@ -202,7 +202,7 @@ def add_up(
             if result.action is not HookAction.CONTINUE
         ),
         tell_model=tuple(result.tell_model for _, result in answers if result.tell_model),
-        tell_user=tuple(without_shapes(result.tell_user) for _, result in answers if result.tell_user),
+        tell_user=tuple(without_secrets(result.tell_user) for _, result in answers if result.tell_user),
         changed=changed or answered,
         answered=answered,
     )
@@ -211,7 +211,7 @@ def add_up(
 def _said(result: HookResult) -> str:
     """The reason without secrets; whole where a person decides by it."""
     text = result.error_message or ""
-    return text if result.action is HookAction.ASK else without_shapes(text)
+    return text if result.action is HookAction.ASK else without_secrets(text)
 
 
 def fault(result: HookResult, point: Point | str) -> str | None:

@@ -16,7 +16,8 @@ from hookline.engine.hook import hook
 from hookline.engine.point import Point
 from hookline.engine.result import CONTINUE, HookResult
 from hookline.engine.stdlib import lazy_pattern
-from hookline.secrets import HIDDEN, PLAIN_WORDS, WORDS, is_secret_to_agent, without_shapes
+from hookline.secrets import HIDDEN, is_plain, is_secret_to_agent
+from hookline.secrets.text import without_secrets
 
 EMAIL = "[email]"
 PHONE = "[phone]"
@@ -95,7 +96,13 @@ def rewritten(value: Any, rewrite: Rewrite, key: str | None = None) -> Any:
         return _pairs(cast("dict[Any, Any]", value), rewrite)
     if isinstance(value, list | tuple | set | frozenset):
         items = list(cast("list[Any]", value))
-        after = [rewritten(item, rewrite, key) for item in items]
+        # A flag and its value, as programs are called with them.
+        flags = [
+            each.lstrip("-") if isinstance(each, str) and each.startswith("--") else "" for each in items
+        ]
+        after = [
+            rewritten(item, rewrite, flag or key) for item, flag in zip(items, ["", *flags], strict=False)
+        ]
         changed = any(new is not old for new, old in zip(after, items, strict=True))
         return after if changed else cast("Any", value)
     return value
@@ -108,7 +115,9 @@ def _pairs(value: dict[Any, Any], rewrite: Rewrite) -> dict[Any, Any]:
         name = rewrite(key, None) if isinstance(key, str) else key
         while name != key and (name in after or name in value):
             name += "*"
-        after[name] = rewritten(item, rewrite, key if isinstance(key, str) else None)
+        # Kubernetes and HTTP libraries write a name and its value as two entries.
+        of = value.get("name", value.get("key")) if key == "value" else key
+        after[name] = rewritten(item, rewrite, of if isinstance(of, str) else None)
         same = same and name == key and after[name] is item
     return value if same else after
 
@@ -152,59 +161,14 @@ _PHONE = lazy_pattern(
 
 def masked(text: str, key: str | None = None) -> str:
     """The text without secrets; `key` is the key it is stored under, if any."""
-    if key is not None and is_secret_to_agent(key) and _is_value(key, text):
+    if key is not None and is_secret_to_agent(key) and not is_plain(text) and not _is_count(key, text):
         return HIDDEN
-    text = without_shapes(text)
-    # Plain words first, for they are found much faster; a pattern also takes some letters beyond ASCII for s or k.
-    low = text.lower() if text.isascii() else None
-    if low is None or "authorization" in low:
-        text = _AUTHORIZATION.sub(rf"\g<1>{HIDDEN}", text)
-    if low is None or "bearer" in low:
-        text = _BEARER.sub(rf"\g<1>{HIDDEN}", text)
-    if low is None or any(word in low for word in PLAIN_WORDS):
-        text = _ASSIGNED.sub(_hidden_value, text)
-    return text
+    return without_secrets(text)
 
 
-_AUTHORIZATION = lazy_pattern(
-    r"((?<![A-Za-z])authorization\\{0,3}[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\{0,3}[\"']?"
-    r"(?:(?:bearer|basic|token|digest|negotiate|apikey|key)[ \t]{1,4})?)"
-    r"(?!(?:bearer|basic|token|digest|negotiate|apikey|key)\b)[^\s\"',;$*<{(\[\\][^\s\"',;\\]{5,}",
-    re.IGNORECASE,
-)
-_BEARER = lazy_pattern(
-    r"((?<![A-Za-z])bearer[ \t]{1,4})(?=[A-Za-z._~+/=-]{0,200}\d)[\w.~+/=-]{16,}", re.IGNORECASE
-)
+def _is_count(name: str, value: str) -> bool:
+    return "token" in name.lower() and _NUMBER.fullmatch(value) is not None
 
-_ASSIGNED = lazy_pattern(
-    # The name of an option or variable from the word that marks a secret; then the separator, then the value.
-    rf"(?P<name>(?:{WORDS})[\w.-]{{0,40}}+)"
-    r"(?:(?P<quoted>\\{0,3}[\"']?\]?[ \t]{0,3}(?:=>|:=|=|:)[ \t]{0,3}(?P<quote>\\{0,3}[\"']))(?P<inside>[^\s\"'\\]{4,}+(?=(?P=quote)))"
-    r"|(?P<plain>=)(?P<value>[^\s\"'`;&|<>(){}\[\],$*\\]{4,}+)(?![(\[{])"
-    r"|(?P<yaml>:[ \t]{1,4})(?P<line>[^\s\"'`;&|<>(){}\[\],$*\\]{8,}+)(?=[ \t]*(?:[\r\n]|$)))",
-    re.IGNORECASE,
-)
-_REFERENCE = lazy_pattern(r"\$\{?\w*\}?.*|\{\{.*|<.*>|%\(.*|\*+|process\.env\..*|os\.environ.*", re.DOTALL)
+
 _NUMBER = lazy_pattern(r"[\d.,_]+[kKmM]?")
-_LETTERS = lazy_pattern(r"[A-Za-z]")
 _DIGIT = lazy_pattern(r"\d")
-_PLAIN_VALUES = ("none", "null", "true", "false", "bearer", "basic", "digest", "negotiate")
-
-
-def _is_value(name: str, value: str) -> bool:
-    """True if the value can be a secret: not empty, not a reference, not a number of tokens."""
-    if not value.strip() or _REFERENCE.fullmatch(value) or value.lower() in _PLAIN_VALUES:
-        return False
-    return not (_NUMBER.fullmatch(value) and "token" in name.lower())
-
-
-def _hidden_value(found: re.Match[str]) -> str:
-    name = found["name"]
-    value = found["inside"] or found["value"] or found["line"]
-    if not is_secret_to_agent(name) or not _is_value(name, value):
-        return found[0]
-    looks = bool(_DIGIT.search(value)) and bool(_LETTERS.search(value) or "token" not in name.lower())
-    # Code is full of `token=next_token`: only an upper-case name or a value with a digit counts.
-    if (found["plain"] and not (looks or name.isupper())) or (found["yaml"] and not looks):
-        return found[0]
-    return found[0].removesuffix(value) + HIDDEN

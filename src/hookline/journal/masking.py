@@ -14,17 +14,9 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.stdlib import lazy_pattern
-from hookline.secrets import (
-    HIDDEN,
-    PLAIN_WORDS,
-    WORDS,
-    is_secret,
-    may_hold_name,
-    may_hold_shape,
-    secret_words,
-    shape_hints,
-    without_shapes,
-)
+from hookline.secrets import HIDDEN, is_plain, is_secret, secret_words
+from hookline.secrets.shapes import may_hold_shape, shape_hints
+from hookline.secrets.text import may_hold_name, without_secrets
 
 SHORTEST = 6
 """A known secret shorter than this is not searched for; it would be part of too many words."""
@@ -159,14 +151,7 @@ class Mask:
         return _rule(name)
 
     def _string(self, text: str) -> str:
-        text = without_shapes(self._without_values(text))
-        low = text.lower()
-        # Plain words first, for they are found much faster than patterns.
-        if not any(word in low for word in _PLAIN) or not _MENTIONED.search(low):
-            return text
-        for pattern in (_ASSIGNED, _FLAGGED, _BEARER):
-            text = _without_assigned(text, pattern)
-        return self._without_values(text)
+        return self._without_values(without_secrets(self._without_values(text)))
 
     def _without_values(self, text: str) -> str:
         if not any(hint in text for hint in self._hints):
@@ -246,10 +231,6 @@ class _SecretName(NamedTuple):
     plural: bool
 
 
-_MENTIONED = lazy_pattern(rf"{WORDS}|bearer")
-_PLAIN = (*PLAIN_WORDS, "bearer")
-
-_REFERENCE = lazy_pattern(r"\$\w+|\$\{\w+\}|\$\(\w+\)|\{\{[\w\s.-]*\}\}|\*+")
 _REFERENCE_KEYS = frozenset(
     {"valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"}
 )
@@ -257,18 +238,6 @@ _SPELLED_ALIKE = lazy_pattern(r"[ !#-.0-\[\]-~]+")
 _SHORTEST_HINT = 4
 _COUNT = lazy_pattern(r"\d[\d.,_]{0,14}[kKmM]?")
 _A_NAME = lazy_pattern(r"-{0,2}[A-Za-z_][\w.-]{0,60}")
-
-# Each starts at the word itself and is bounded, so that a long text takes time in proportion to its length.
-_ASSIGNED = lazy_pattern(
-    rf"((?:{WORDS})[\w.-]{{0,60}}+)(?:\\{{0,7}}[\"'])?\]?[ \t]{{0,4}}(?:=>|:=|==?|:)[ \t]{{0,4}}"
-    r"(?:(?:bearer|basic|token|apikey|negotiate)[ \t]{1,4})?"
-)
-_FLAGGED = lazy_pattern(rf"--(?:[\w-]{{0,40}}?)((?:{WORDS})[\w-]{{0,40}}+)[ \t]{{1,4}}(?!-)")
-_BEARER = lazy_pattern(r"(bearer)[ \t]{1,4}(?=[\w.~+/=-]{16})")
-_QUOTE = lazy_pattern(r"(\\{0,7})([\"'])")
-_WORD = lazy_pattern(r"(?:[^\s\"'&;\\]|\\(?![\"'nrt\\]))+")
-_LINE = lazy_pattern(r"(?:[^\r\n\"'\\]|\\(?![\"'nrt\\]))+")
-_WHOLE_LINES = ("authorization", "cookie")
 
 
 @lru_cache(maxsize=2048)
@@ -281,73 +250,11 @@ def _rule(name: str) -> _SecretName | None:
 
 def _is_reference(value: Any) -> bool:
     if isinstance(value, str):
-        return not value or _REFERENCE.fullmatch(value) is not None
+        return is_plain(value)
     if isinstance(value, dict):
         keys = set(cast("dict[Any, Any]", value))
         return bool(keys) and keys <= _REFERENCE_KEYS
     return False
-
-
-def _without_assigned(text: str, pattern: re.Pattern[str]) -> str:
-    """A text without the values that follow a secret name in it."""
-    low = _lowered(text)
-    found = pattern.search(low)
-    if found is None:
-        return text
-    parts: list[str] = []
-    done = 0
-    while found is not None:
-        start, end = _value_span(text, found.end(), found[1])
-        if _is_secret(found[1], text[start:end]):
-            parts += text[done:start], HIDDEN
-            done = end
-        # Never back into the part already read: an unclosed quote must not be searched for again and again.
-        found = pattern.search(low, max(found.end(), end))
-    parts.append(text[done:])
-    return "".join(parts)
-
-
-def _value_span(text: str, start: int, name: str) -> tuple[int, int]:
-    quote = _QUOTE.match(text, start)
-    if quote is not None:
-        return quote.end(), _closing(text, quote.end(), quote[2], len(quote[1]))
-    shape = _LINE if name.startswith(_WHOLE_LINES) else _WORD
-    word = shape.match(text, start)
-    if word is None:
-        return start, start
-    end = start + len(word[0].rstrip(",)}]>"))
-    reference = _REFERENCE.match(text, start)
-    return start, max(end, reference.end()) if reference else end
-
-
-def _closing(text: str, start: int, quote: str, escapes: int) -> int:
-    """The end of a quoted value: at the same quote with no more backslashes than the opening one had."""
-    at = start
-    while (at := text.find(quote, at)) >= 0:
-        slashes = at
-        while slashes > start and text[slashes - 1] == "\\":
-            slashes -= 1
-        if at - slashes <= escapes:
-            return slashes
-        at += 1
-    return len(text)
-
-
-def _is_secret(name: str, value: str) -> bool:
-    if not value or value.startswith(("$(", "`", "//")) or _REFERENCE.fullmatch(value):
-        return False
-    if name == "bearer":
-        return True
-    rule = _rule(name)
-    return rule is not None and not (rule.plural and _COUNT.fullmatch(value))
-
-
-def _lowered(text: str) -> str:
-    low = text.lower()
-    if len(low) == len(text):
-        return low
-    # A few letters grow when lowered, and positions must stay.
-    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
 def _spellings(secret: str) -> set[str]:
