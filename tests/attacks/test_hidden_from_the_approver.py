@@ -67,8 +67,11 @@ def ran(hookline):
 def test_no_part_of_a_command_is_hidden_from_who_approves_it_elsewhere(hookline, screen, command):
     process, said = asking(hookline, screen, command)
     question = waiting(hookline)
+    listed = json.loads(hookline("runs", "--json").stdout)["question"]
     done = hookline.at_terminal("approve", "last", typed=screen.code())
     process.communicate()
+    assert (listed["value"], listed["digest"]) == (question.value, question.digest)
+    assert listed["reasons"][0]["reason"] == question.reasons[0].text
     assert ran(hookline), "so this is what it does"
     assert question.value["command"] == command
     assert question.reasons[0].text.endswith(command[:100] if len(command) < 1000 else "bytes)")

@@ -66,12 +66,12 @@ COMMANDS = {
     "workspace rm": Command("cli.workspace:remove_workspace", "Run `before_remove` and delete a workspace."),
     "runs": Command("cli.runs:runs", "List the runs in the journal or on a cluster, or show one as a tree."),
     "runs drop": Command(
-        "cli.drop:drop_run", "End a run that was broken off for good, without its end hooks; on record."
+        "cli.runs:drop_run", "End a run that was broken off for good, without its end hooks; on record."
     ),
     "logs": Command("cli.runs:logs", "Show the input and the result of every hook call of a run."),
-    "approve": Command("cli.runs:approve", "Approve what a run is waiting for."),
-    "reject": Command("cli.runs:reject", "Reject what a run is waiting for."),
-    "rewrite": Command("cli.runs:rewrite", "Approve what a run is waiting for, with a different input."),
+    "approve": Command("cli.verdict:approve", "Approve what a run is waiting for."),
+    "reject": Command("cli.verdict:reject", "Reject what a run is waiting for."),
+    "rewrite": Command("cli.verdict:rewrite", "Approve what a run is waiting for, with a different input."),
     "prune": Command("cli.runs:prune", "Delete old runs from the journal; unfinished runs are kept."),
     "init": Command("cli.project:init", "Write a first hookline.yaml."),
     "install": Command(

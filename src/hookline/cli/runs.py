@@ -1,4 +1,4 @@
-"""`hookline runs`, `logs`, `prune`, `approve`, `reject` and `rewrite`: runs of the journal or of a cluster."""
+"""`hookline runs`, `runs drop`, `logs` and `prune`: runs of the journal or of a cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from hookline.engine.record import (
     Question,
     Record,
     RunRow,
-    Verdict,
-    VerdictKind,
 )
 from hookline.errors import UsageError
-from hookline.hookfile.person import caller, need_person, refuse_agent
+from hookline.hookfile.person import caller, refuse_agent
 from hookline.journal import open_journal
 from hookline.journal.masking import Mask
-from hookline.journal.recovery import alive, format_of
+from hookline.journal.recovery import alive, drop, format_of
 from hookline.journal.sqlite import KEEP_BYTES, KEEP_DAYS
-from hookline.journal.view import Tree, duration, last_calls, moment
+from hookline.journal.view import Tree, asked_in_json, duration, last_calls, moment
 from hookline.options import KUBERNETES, ClusterOptions, Target, argument, flag, option, target_of_runs
 from hookline.secrets import secrets_in
-from hookline.terminal import found_run, out, print_json, print_runs, show, show_asked, value_of, who
+from hookline.terminal import found_run, out, print_json, print_runs, show, who
 
 _RUNS, _RECORDS, _CALLS = 20, 1000, 200
 """How many are shown, unless an option says otherwise."""
@@ -54,10 +52,11 @@ def runs(options: RunsOptions) -> int:
             _show_run(journal, found_run(journal, options.run), options)
             return 0
         rows = journal.runs(limit=options.limit or _RUNS)
-        pending = {question.run_id for question in journal.questions()}
+        pending = {question.run_id: question for question in reversed(journal.questions())}
     if options.json:
         for row in rows:
-            print_json({**plain(row._asdict()), "waiting": row.run_id in pending})
+            asked = asked_in_json(pending.get(row.run_id), Mask(secrets_in(os.environ)))
+            print_json({**plain(row._asdict()), "waiting": bool(asked)}, **asked)
         return 0
     if not rows:
         out.print('no runs yet; `hookline run agent.py:name "question"` makes one')
@@ -108,11 +107,11 @@ def _show_run(journal: Journal, run_id: str, options: RunsOptions) -> None:
         lines += status_lines(records)
     for line in lines:
         show(line, out)
-    if there := _cluster_words(records):
+    if there := cluster_words(records):
         out.print(f"still running on the cluster; `hookline runs {there}` fetches the rest", style="yellow")
 
 
-def _cluster_words(records: list[Record]) -> str:
+def cluster_words(records: list[Record]) -> str:
     """The arguments that name a run on a cluster whose end is not in this journal; else empty."""
     begun = next((each for each in records if isinstance(each, Begun)), None)
     declared = (begun.declaration if begun is not None else None) or {}
@@ -179,81 +178,6 @@ def _print_questions(questions: Iterable[Question]) -> None:
         out.print(f"{moment(question.asked)}  question at {question.point}{tool}: {said}", style="bold")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class ApproveOptions(ClusterOptions):
-    run: str = argument("a run's id, the beginning of one, or `last`", required=True)
-    yes: bool = flag("for a run on a cluster: do not ask for confirmation", short="-y")
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class RejectOptions(ApproveOptions):
-    reason: str = argument("the reason, which is passed to the agent")
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class RewriteOptions(ApproveOptions):
-    value: str = argument("the new input, as JSON or plain text", required=True)
-
-
-def approve(options: ApproveOptions) -> int:
-    return _answer(options, Verdict(VerdictKind.APPROVE))
-
-
-def reject(options: RejectOptions) -> int:
-    return _answer(options, Verdict(VerdictKind.REJECT, options.reason))
-
-
-def rewrite(options: RewriteOptions) -> int:
-    value = value_of(options.value)
-    return _answer(options, Verdict(VerdictKind.REWRITE, value=value))
-
-
-def _answer(options: ApproveOptions, verdict: Verdict) -> int:
-    target = target_of_runs(options)
-    if target is not None:
-        from hookline.sympozium.cluster.runs import answer_there
-
-        return answer_there(target, options.run, verdict, yes=options.yes)
-    with open_journal() as journal:
-        run_id = found_run(journal, options.run)
-        pending = journal.questions(run_id)
-        if not pending and (there := _cluster_words(journal.records(run_id))):
-            raise UsageError(f"run {run_id} is on a cluster; answer it with: hookline approve {there}")
-        if not pending:
-            raise UsageError(f"run {run_id} is not waiting for an answer")
-        need_person(str(verdict.kind), os.environ, "a run on a cluster is answered with --on kubernetes")
-        question, key = (pending[0], None) if verdict.kind is VerdictKind.REJECT else _with_code(pending)
-        said = verdict._replace(by=who(caller()), digest=question.digest)
-        if not journal.answer(question.id, said, key):
-            raise UsageError(
-                f"run {run_id}: someone else has just answered, or it asks about another input now"
-            )
-    tool = f" {question.tool}" if question.tool else ""
-    mask = Mask(secrets_in(os.environ))
-    show_asked(question, mask, out, f"{verdict.kind}: {question.point}{tool} ")
-    if len(pending) > 1:
-        out.print(f"{len(pending) - 1} more questions of this run are waiting")
-    return 0
-
-
-def _with_code(pending: list[Question]) -> tuple[Question, bytes]:
-    """The question whose code the person types, and the key of that."""
-    coded = [(each, each.code) for each in pending if each.code is not None]
-    if not coded:
-        raise UsageError(
-            f"run {pending[0].run_id} has shown the code of its question nowhere, so it can only be rejected; start"
-            " it at a terminal, or with --code-to"
-        )
-    from hookline.journal.code import key_of
-
-    out.print("the code that is shown where it asks: ", end="")
-    typed = sys.stdin.readline()
-    for question, code in coded:
-        if (key := key_of(typed, code)) is not None:
-            return question, key
-    raise UsageError("that is not the code of its question; nothing was answered")
-
-
 _MEGABYTE = 1048576
 
 
@@ -272,4 +196,20 @@ def prune(options: PruneOptions) -> int:
         print_json({"pruned": gone})
     else:
         out.print("1 run deleted" if gone == 1 else f"{gone} runs deleted")
+    return 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DropOptions:
+    run: str = argument("a run's id, the beginning of one, or `last`", required=True)
+
+
+def drop_run(options: DropOptions) -> int:
+    import asyncio  # not for `runs`
+
+    refuse_agent("runs drop", os.environ)
+    with open_journal() as journal:
+        run_id = found_run(journal, options.run)
+        asyncio.run(drop(journal, run_id, who(caller())))
+    out.print(f"run {run_id} is ended; its end hooks do not run")
     return 0

@@ -5,13 +5,14 @@ Live progress and `hookline runs RUN` are the same lines, made of the same recor
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from hookline.engine.hook import Mode
 from hookline.engine.point import Point, Scope, Status
-from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Record
+from hookline.engine.record import Begun, Called, Decided, Ended, Journal, Question, Record
 from hookline.engine.result import HookAction, merged
 from hookline.journal.masking import Mask
 
@@ -161,6 +162,18 @@ def _named(begun: Begun) -> str:
     """The name for the line of an end, where that may stand far below its beginning: tools run at once, and what a
     foreign agent tells of is not nested."""
     return f"{begun.name} " if begun.scope is Scope.TOOL or "event" in begun.about else ""
+
+
+def asked_in_json(question: Question | None, mask: Mask) -> dict[str, Any]:
+    """The question that a run waits with, for a program: as whole as a person at a terminal sees it."""
+    if question is None:
+        return {}
+    exact = mask.exact()
+    value = json.loads(exact.json(question.value))
+    told = {"id": question.id, "point": question.point, "tool": question.tool, "value": value}
+    reasons = [{"hook": each.hook, "reason": mask.exact().text(each.text)} for each in question.reasons]
+    hidden = question.hidden + exact.hidden
+    return {"question": {**told, "reasons": reasons, "hidden": hidden, "digest": question.digest}}
 
 
 def duration(seconds: float) -> str:
