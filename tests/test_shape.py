@@ -10,9 +10,9 @@ SOURCE = Path(__file__).parents[1] / "src/hookline"
 
 # A change that needs more raises the total here, in a commit that says why.
 TOTALS = {
-    "lines": 50_385,
-    "files": 199,
-    "modules and packages at the root": 30,
+    "lines": 55_100,
+    "files": 222,
+    "modules and packages at the root": 31,
 }
 
 

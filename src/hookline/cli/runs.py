@@ -37,7 +37,9 @@ _RUNS, _RECORDS, _CALLS = 20, 1000, 200
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunsOptions(ClusterOptions):
     run: str = argument("show this run as a tree; without it, list all runs")
-    limit: int = option("how many runs to list (20), or records of a run to show from its end (1000)", 0)
+    limit: int | None = option(
+        "how many runs to list [default: 20], or records of a run to show, from its end [default: 1000]", None
+    )
     json: bool = flag("print JSON")
 
 
@@ -126,7 +128,7 @@ def cluster_words(records: list[Record]) -> str:
 class LogsOptions:
     run: str = argument("a run's id, the beginning of one, or `last`", required=True)
     hook: str = argument("show only this hook")
-    limit: int = option("how many of the last calls to show (200)", 0)
+    limit: int | None = option("how many of the last calls to show [default: 200; with --json all]", None)
     json: bool = flag("print JSON")
 
 

@@ -60,15 +60,21 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
         if not pending:
             raise UsageError(f"run {run_id} is not waiting for an answer")
         need_person(str(verdict.kind), os.environ, "a run on a cluster is answered with --on kubernetes")
-        question, key = (pending[0], None) if verdict.kind is VerdictKind.REJECT else _with_code(pending)
+        with_code = verdict.kind is not VerdictKind.REJECT
+        for each in pending if with_code else pending[:1]:
+            show_asked(each, Mask(secrets_in(os.environ)), out, f"{_about(each)} ")
+        question, key = _with_code(pending) if with_code else (pending[0], None)
         said = verdict._replace(by=who(caller()), digest=question.digest)
         if not journal.answer(question.id, said, key):
             raise UsageError(f"run {run_id}: someone else has just answered, or the input is another now")
-    about = " ".join(filter(None, (question.point, question.tool)))
-    show_asked(question, Mask(secrets_in(os.environ)), out, f"{verdict.kind}: {about} ")
+    out.print(f"{verdict.kind}: {_about(question)}")
     if len(pending) > 1:
         out.print(f"{len(pending) - 1} more questions of this run are waiting")
     return 0
+
+
+def _about(question: Question) -> str:
+    return " ".join(filter(None, (question.point, question.tool)))
 
 
 def _with_code(pending: list[Question]) -> tuple[Question, bytes]:

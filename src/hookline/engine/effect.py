@@ -1,4 +1,4 @@
-"""The effect of a hook's answer at its point: accepted, withheld, observed only, or broke."""
+"""The effect of a hook's answer at its point: accepted, withheld, observed only, or broke; and of a person's verdict on it."""
 
 from typing import Any, NamedTuple
 
@@ -6,8 +6,10 @@ from hookline.engine.context import HookContext
 from hookline.engine.hook import Hook, Mode, OnError, settled_on_error
 from hookline.engine.plain import strictly_plain
 from hookline.engine.point import HookAction, Point
-from hookline.engine.result import CONTINUE, WITHHELD, HookResult, fault, merged
+from hookline.engine.record import Verdict, VerdictKind
+from hookline.engine.result import CONTINUE, WITHHELD, HookResult, Outcome, Reason, fault, merged
 from hookline.errors import HookBroke, UsageError, meant
+from hookline.secrets.text import without_secrets
 
 _OURS = __file__.removesuffix("engine/effect.py")
 _GROUP: type[BaseException] = BaseExceptionGroup
@@ -133,3 +135,22 @@ def _raised(exc: BaseException) -> str:
     last = (theirs or frames)[-1] if theirs or (frames and not isinstance(exc, UsageError)) else None
     place = f" ({last.filename}:{last.lineno})" if last is not None else ""
     return f"{type(exc).__name__}{f': {text}' if text else ''}{place}"
+
+
+def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
+    """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
+    if verdict.kind is VerdictKind.REJECT:
+        text = without_secrets(verdict.text or outcome.reason or "rejected")
+        refusal = HookAction.BLOCK if is_start else HookAction.FAIL
+        by = outcome.hook or "permission"
+        return outcome._replace(
+            action=refusal, answered=False, reasons=(*outcome.reasons, Reason(by, refusal, text))
+        )
+    action = HookAction.ANSWER if outcome.answered else HookAction.CONTINUE
+    if verdict.kind is VerdictKind.APPROVE:
+        return outcome._replace(action=action)
+    if is_start:
+        return outcome._replace(
+            action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
+        )
+    return outcome._replace(action=action, output=verdict.value, changed=True)

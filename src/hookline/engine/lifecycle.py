@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookline.engine.context import Facts, HookContext, Step
+from hookline.engine.effect import settled_by
 from hookline.engine.hook import source_of
 from hookline.engine.limit import GRACE
 from hookline.engine.pipeline import Pipeline
@@ -37,7 +38,6 @@ from hookline.engine.record import (
 )
 from hookline.engine.result import Outcome, Reason
 from hookline.errors import HookFailed, JournalError, Refused, RunTimedOut, Skipped, UsageError
-from hookline.secrets.text import without_secrets
 
 END_GRACE = 10.0
 """Seconds that all end hooks of a run may take together after it was cancelled."""
@@ -379,25 +379,6 @@ class OpenScope:
     def _note(self, facts: Facts, outcome: Outcome, note: str) -> None:
         if self.run.recorder.on:
             self.run.recorder.note(decided(self.run.id, facts, outcome, note))
-
-
-def settled_by(verdict: Verdict, outcome: Outcome, *, is_start: bool) -> Outcome:
-    """The outcome after a person's verdict: approved, refused, or with the value they wrote instead."""
-    if verdict.kind is VerdictKind.REJECT:
-        text = without_secrets(verdict.text or outcome.reason or "rejected")
-        refusal = HookAction.BLOCK if is_start else HookAction.FAIL
-        by = outcome.hook or "permission"
-        return outcome._replace(
-            action=refusal, answered=False, reasons=(*outcome.reasons, Reason(by, refusal, text))
-        )
-    action = HookAction.ANSWER if outcome.answered else HookAction.CONTINUE
-    if verdict.kind is VerdictKind.APPROVE:
-        return outcome._replace(action=action)
-    if is_start:
-        return outcome._replace(
-            action=HookAction.CONTINUE, answered=False, payload=verdict.value, changed=True
-        )
-    return outcome._replace(action=action, output=verdict.value, changed=True)
 
 
 def _and(error: str | None, more: str) -> str:

@@ -60,11 +60,12 @@ def approver_of(
 
 
 async def _ask_elsewhere(journal: Journal, mask: Mask, place: Path, question: Question) -> Verdict:
-    """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`."""
+    """Waits for an answer from another terminal: `hookline approve`, `reject` or `rewrite`, which show the question."""
     exact = mask.exact()
     reasons = "; ".join(f"{exact.text(reason.text)} [{reason.hook}]" for reason in question.reasons)
     err.print(f"waiting for a person: {reasons or question.point}", style="yellow", whole=True)
-    show_asked(question, mask, err)
+    if not str(question.point).endswith(".end"):  # an output is for nobody yet but the person who approves it
+        show_asked(question, mask, err)
     coded, code = await _with_code(journal, place, question)
     if code is None:
         warn(f"  it is refused: {place}, where its code should be shown, is gone")

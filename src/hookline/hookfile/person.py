@@ -113,10 +113,10 @@ def refuse_agent(command: str, environ: Mapping[str, str]) -> None:
 
 
 def caller() -> str:
-    """The place from which a person calls this process: the terminal, and the program that started us."""
+    """The place from which somebody calls this process: the terminal, and the program that started us."""
     parent = _process(os.getppid())
     program = f", from {parent.name} (process {parent.pid})" if parent is not None else ""
-    return f"{os.ttyname(0)}{program}"
+    return f"{os.ttyname(0) if os.isatty(0) else 'no terminal'}{program}"
 
 
 def _clients(environ: Mapping[str, str]) -> Path:

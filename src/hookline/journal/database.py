@@ -133,7 +133,7 @@ _ADVICE = {
 
 
 class Reading(NamedTuple):
-    """What the clocks say: the time, and the seconds since this start of this system, which nobody can set."""
+    """The time, and the seconds since this start of this system, which nobody can set."""
 
     time: float
     boot_id: str

@@ -13,7 +13,7 @@ from hookline.engine.point import Point
 from hookline.errors import meant
 from hookline.secrets import INHERIT
 from hookline.source import Wrong, without_lines
-from hookline.symphony.trackers import TRACKERS, reference
+from hookline.symphony.trackers import TRACKERS, references
 from hookline.table import UNSET, InMapping, Key, Node, Table, split_command, unread, warn
 
 POINTS: Mapping[str, Point] = {
@@ -118,6 +118,10 @@ def _texts(node: Node) -> tuple[str, ...]:
     return tuple(item.strip() for item in _items(node))
 
 
+def _handed_on(node: Node) -> tuple[str, ...] | str:
+    return INHERIT if node.value == INHERIT else _texts(node)
+
+
 def _labels(node: Node) -> tuple[str, ...]:
     labels = tuple(label.lower() for label in _texts(node))
     if "" in labels:
@@ -212,7 +216,7 @@ def _seconds(default: float, doc: str, read: Callable[[Node], Any] = _millisecon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSettings:
-    """The source of issues. `provider` is the tracker's own; a `$NAME` in it is still that (see `reference`)."""
+    """The source of issues. `provider` is the tracker's own; a `$NAME` in it is still that (see `references`)."""
 
     kind: str | None = _key(None, _tracker_kind, "Which tracker: folder, memory, linear or github.")
     provider: Mapping[str, Any] = _key(
@@ -231,7 +235,7 @@ class TrackerSettings:
     @property
     def variables(self) -> frozenset[str]:
         """The environment variables that `provider` refers to."""
-        return frozenset(_variables(self.provider))
+        return frozenset(references(self.provider))
 
     @property
     def secret_names(self) -> frozenset[str]:
@@ -283,11 +287,7 @@ class AgentSettings:
     tools: tuple[str, ...] | None = _key(
         None, _texts, "The built-in agent's tools; all that are ready if not given."
     )
-    env: tuple[str, ...] | str = _key(
-        (),
-        lambda node: node.value if node.value == INHERIT else _texts(node),
-        "Keys that its shell is handed: names, or inherit.",
-    )
+    env: tuple[str, ...] | str = _key((), _handed_on, "Keys that its shell is handed: names, or inherit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,11 +391,3 @@ _SECTIONS: Mapping[str, _Section] = {
 }
 FRONT_MATTER = _table({name: Key(section) for name, section in _SECTIONS.items()}, {})
 """The sections of the file, each read as a value of its class."""
-
-
-def _variables(value: Any) -> list[str]:
-    items = list(cast("Mapping[str, Any]", value).values()) if isinstance(value, Mapping) else value
-    if isinstance(items, list):
-        return [name for item in cast("list[Any]", items) for name in _variables(item)]
-    name = reference(value)
-    return [name] if name else []

@@ -263,11 +263,11 @@ def _is_run_end(record):
 
 
 @pytest.mark.rule("sympozium X3")
-def test_nothing_of_an_answer_is_shown_before_its_verdict(command):
+def test_nothing_of_an_answer_is_shown_before_its_verdict(command, screen):
     said = '{"status":"success","response":"the very answer"}'
     process = command.start(
         "run", file=command.write(lifecycle(after=[gate("true")])), on="local", name="nightly", ask="journal",
-        env=[f"R={said}"], agent_command="sh -c 'printf %s \"$R\" > $IPC_DIR/output/result.json'",
+        code_to=screen.name, env=[f"R={said}"], agent_command="sh -c 'printf %s \"$R\" > $IPC_DIR/output/result.json'",
     )  # fmt: skip
     asked = SqliteJournal(command.folder / "home" / "journal.db")
     try:
@@ -275,7 +275,7 @@ def test_nothing_of_an_answer_is_shown_before_its_verdict(command):
         shown = "".join(map(_so_far, (process.stdout, process.stderr)))
         assert "phase PostRunning" in shown
         assert "the very answer" not in shown
-        assert command("approve", run="nightly")[0] == 0
+        assert command("approve", typed=screen.code(), run="nightly")[0] == 0
         out, _ = process.communicate(timeout=60)
         assert out == "the very answer\n"
     finally:

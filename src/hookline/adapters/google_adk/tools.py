@@ -15,7 +15,8 @@ from hookline.adapters.google_adk.agents import AdkAgent, PausedCall
 from hookline.adapters.google_adk.messages import google_module
 from hookline.agent.loop import StepCall
 from hookline.claude.tools import kind_of
-from hookline.engine.lifecycle import OpenScope, settled_by
+from hookline.engine.effect import settled_by
+from hookline.engine.lifecycle import OpenScope
 from hookline.engine.plain import mapping, plain
 from hookline.engine.point import Status
 from hookline.engine.record import Question, Verdict, VerdictKind, nobodys_verdict

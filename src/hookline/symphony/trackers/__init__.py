@@ -128,6 +128,15 @@ def reference(value: Any) -> str | None:
     return found[1] if found else None
 
 
+def references(value: Any) -> list[str]:
+    """The variables that a value refers to, and everything in it."""
+    items = list(cast("Mapping[str, Any]", value).values()) if isinstance(value, Mapping) else value
+    if isinstance(items, list):
+        return [name for item in cast("list[Any]", items) for name in references(item)]
+    name = reference(value)
+    return [name] if name else []
+
+
 def setting(provider: Mapping[str, Any], key: str, env: Mapping[str, str], fallback: str = "") -> str | None:
     """A text of the tracker's settings, with `$NAME` looked up; `fallback` is the variable for one that is not there."""
     given = provider.get(key)
