@@ -26,8 +26,8 @@ from hookline.symphony.settings import (
     Script,
     ServerSettings,
     TrackerSettings,
-    reference,
 )
+from hookline.symphony.trackers import reference
 
 FILE = "/work/WORKFLOW.md"
 
