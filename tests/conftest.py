@@ -23,8 +23,9 @@ COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure() -> None:
-    # Whoever started us aside may have switched it off, and tests are about what it does.
+    # Whoever started us aside may have switched these off, and tests are about what they do.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("HOOKLINE_SEED", str(random.randrange(1 << 32)))
 
 

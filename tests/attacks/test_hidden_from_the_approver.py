@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import sqlite3
 import stat
 import sys
 
@@ -129,21 +130,38 @@ def test_a_rewrite_of_a_command_in_which_something_was_hidden_is_what_runs(hookl
     assert not ran(hookline)
 
 
-def test_a_verdict_on_another_input_lets_nothing_run(hookline, screen):
-    process, _ = asking(hookline, screen, "touch ran")
-    with SqliteJournal(hookline.folder / "home" / "journal.db") as journal:
+def asked_anew(file):
+    """Another process asks about another input under the same name."""
+    with SqliteJournal(file) as journal:
         asyncio.run(journal.ask(journal.questions()[0]._replace(value={"command": "ls"})))
-    assert hookline.at_terminal("approve", "last", typed=screen.code()).returncode == 0
+
+
+def rewritten_in_place(file):
+    """The digest stays that of the true input: only what is shown is another."""
+    with sqlite3.connect(file) as db:
+        ((body,),) = db.execute("SELECT body FROM question")
+        db.execute("UPDATE question SET body = ?", [body.replace("touch ran", "ls")])
+
+
+@pytest.mark.parametrize("forge", [asked_anew, rewritten_in_place])
+def test_an_approval_of_another_question_than_was_asked_lets_nothing_run(hookline, screen, forge):
+    process, _ = asking(hookline, screen, "touch ran")
+    forge(hookline.folder / "home" / "journal.db")
+    approved = hookline.at_terminal("approve", "last", typed=screen.code())
+    assert (approved.returncode, in_json("ls") in approved.stdout) == (0, True), approved.stdout
+    while "an answer without the code of this question" not in (line := process.stderr.readline()):
+        assert line
+    assert not ran(hookline)
+    hookline.at_terminal("reject", "last")
     process.communicate()
     assert not ran(hookline)
-    assert "the answer was to another input" in hookline("runs", "last").stdout
 
 
 def test_an_input_that_changed_after_it_was_read_is_not_approved(hookline, screen):
     process, _ = asking(hookline, screen, "touch ran")
     with SqliteJournal(hookline.folder / "home" / "journal.db") as journal:
         seen = journal.questions()[0]
-        other = asyncio.run(journal.ask(seen._replace(value={"command": "rm -rf ~"})))
+        other = asyncio.run(journal.ask(seen._replace(value={"command": "rm -rf ~"}))).digest
         assert other != seen.digest
         assert not journal.answer(seen.id, Verdict(VerdictKind.APPROVE, digest=seen.digest))
         asyncio.run(journal.ask(seen))
@@ -159,7 +177,7 @@ def test_the_digest_of_an_input_is_of_no_use_without_the_key_which_nobody_else_m
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert len(key.read_bytes()) == 32
     with SqliteJournal(hookline.folder / "elsewhere" / "journal.db") as journal:
-        assert asyncio.run(journal.ask(question)) != question.digest
+        assert asyncio.run(journal.ask(question)).digest != question.digest
     hookline.at_terminal("reject", "last", "no")
     process.communicate()
     assert (hookline.folder / "elsewhere" / "key").read_bytes() != key.read_bytes()

@@ -63,9 +63,10 @@ def _answer(options: ApproveOptions, verdict: Verdict) -> int:
         with_code = verdict.kind is not VerdictKind.REJECT
         for each in pending if with_code else pending[:1]:
             show_asked(each, Mask(secrets_in(os.environ)), out, f"{_about(each)} ")
-        question, key = _with_code(pending) if with_code else (pending[0], None)
+        code = _with_code(pending) if with_code else None
+        question = code[0] if code is not None else pending[0]
         said = verdict._replace(by=who(caller()), digest=question.digest)
-        if not journal.answer(question.id, said, key):
+        if not journal.answer(question.id, said, code):
             raise UsageError(f"run {run_id}: someone else has just answered, or the input is another now")
     out.print(f"{verdict.kind}: {_about(question)}")
     if len(pending) > 1:

@@ -86,7 +86,7 @@ class Run:
             return nobodys_verdict(question)
         journal = self.recorder.journal
         if journal is not None:
-            question = question._replace(digest=await journal.ask(question) or "")
+            question = question._replace(digest=(await journal.ask(question)).digest)
         given: Any = approver(question)
         verdict = await given if hasattr(given, "__await__") else given
         is_verdict = isinstance(verdict, Verdict)

@@ -251,14 +251,14 @@ class Journal(Protocol):
 
     def note(self, record: Called | Decided) -> None: ...
 
-    async def ask(self, question: Question) -> str:
-        """Keep a question; the keyed digest of what is asked about."""
+    async def ask(self, question: Question) -> Question:
+        """Keep a question; returned as a person is to see it, with the keyed digest of what is asked about."""
         ...
 
-    def answer(self, question_id: str, verdict: Verdict, key: bytes | None = None) -> bool:
+    def answer(self, question_id: str, verdict: Verdict, code: tuple[Question, bytes] | None = None) -> bool:
         """False if the question is no longer open, or about another input; the first answer stands.
 
-        With the key of the question's code the answer is signed.
+        With `code`, the question as it was shown and the key of its code, the answer is signed.
         """
         ...
 

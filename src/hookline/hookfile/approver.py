@@ -66,12 +66,12 @@ async def _ask_elsewhere(journal: Journal, mask: Mask, place: Path, question: Qu
     err.print(f"waiting for a person: {reasons or question.point}", style="yellow", whole=True)
     if not str(question.point).endswith(".end"):  # an output is for nobody yet but the person who approves it
         show_asked(question, mask, err)
-    coded, code = await _with_code(journal, place, question)
+    coded, shown, code = await _with_code(journal, place, question)
     if code is None:
         warn(f"  it is refused: {place}, where its code should be shown, is gone")
         return nobodys_verdict(question)
     warn(f"  in another terminal: hookline approve {question.run_id}   (or reject, rewrite)")
-    return await _answered(journal, coded, code)
+    return await _answered(journal, coded, shown, code)
 
 
 async def _elsewhere(journal: Journal, place: Path, question: Question) -> Awaitable[Verdict]:
@@ -79,8 +79,11 @@ async def _elsewhere(journal: Journal, place: Path, question: Question) -> Await
     return _answered(journal, *await _with_code(journal, place, question))
 
 
-async def _answered(journal: Journal, question: Question, code: Code | None) -> Verdict:
-    """The answer from another terminal. A refusal needs no code; anything else without it does not count."""
+async def _answered(journal: Journal, question: Question, shown: Question, code: Code | None) -> Verdict:
+    """The answer from another terminal. A refusal needs no code; anything else without it does not count.
+
+    `shown` is the question as a person sees it there; an answer to anything else does not count either.
+    """
     import asyncio
 
     from hookline.journal.code import is_signed
@@ -89,7 +92,7 @@ async def _answered(journal: Journal, question: Question, code: Code | None) -> 
         found = journal.question(question.id)
         verdict = found.verdict if found is not None else None
         if verdict is not None:
-            if code is not None and is_signed(code.key, question.id, verdict):
+            if code is not None and is_signed(code.key, shown, verdict):
                 return verdict
             if verdict.kind is VerdictKind.REJECT:
                 return verdict._replace(by=f"{verdict.by}, without the code")
@@ -98,20 +101,21 @@ async def _answered(journal: Journal, question: Question, code: Code | None) -> 
         await asyncio.sleep(POLL)
 
 
-async def _with_code(journal: Journal, place: Path, question: Question) -> tuple[Question, Code | None]:
-    """A question with a new code, which is shown where only a person sees it; without one if that is nowhere."""
+async def _with_code(
+    journal: Journal, place: Path, question: Question
+) -> tuple[Question, Question, Code | None]:
+    """A question with a new code, and as a person sees it. The code is shown where only a person sees it, or is None."""
     from hookline.journal.code import new_code  # only for a question
 
     code = new_code()
     coded = question._replace(code=code.digest)
     # First, so that who has read the code can answer.
-    await journal.ask(coded)
+    shown = await journal.ask(coded)
     if _is_shown(
         place, f"  its code, for an answer from another terminal: {code.text}   (run {question.run_id})\n"
     ):
-        return coded, code
-    await journal.ask(question)
-    return question, None
+        return coded, shown, code
+    return question, await journal.ask(question), None
 
 
 def _is_shown(place: Path, line: str) -> bool:

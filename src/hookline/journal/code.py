@@ -2,13 +2,13 @@
 
 The code is shown where the question is, and kept nowhere. The process that waits keeps the key that is derived from
 it. The journal has a salted digest of the key, by which a mistyped code is told, and a signature with each answer:
-who writes into the journal without the code has not answered.
+who writes into the journal without the code has not answered, nor has a person to whom another question was shown.
 """
 
 import os
 from typing import NamedTuple
 
-from hookline.engine.record import Verdict
+from hookline.engine.record import Question, Verdict
 from hookline.journal.masking import dumped, storable
 
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
@@ -40,20 +40,19 @@ def key_of(code: str, digest: str) -> bytes | None:
     return key if _digest(key) == known else None
 
 
-def signature(key: bytes, question: str, kind: str, text: str, by: str, rewrite: str | None) -> str:
-    """The signature of an answer, of the texts that the journal keeps."""
+def signature(key: bytes, shown: Question, kind: str, text: str, by: str, rewrite: str | None) -> str:
+    """The signature of an answer, of the texts that the journal keeps, to a question as it was shown."""
     import hmac
     import json
 
-    return hmac.digest(key, json.dumps([question, kind, text, by, rewrite]).encode(), "sha256").hex()
+    asked = [shown.id, shown.point, shown.tool, shown.reasons, shown.value, shown.hidden, shown.digest]
+    return hmac.digest(key, json.dumps([asked, kind, text, by, rewrite]).encode(), "sha256").hex()
 
 
-def is_signed(key: bytes, question: str, verdict: Verdict) -> bool:
-    """True if a verdict from the journal was given with the code of that key."""
+def is_signed(key: bytes, shown: Question, verdict: Verdict) -> bool:
+    """True if a verdict from the journal was given with the code of that key, to the question as it should be shown."""
     rewrite = None if verdict.value is None else storable(dumped(verdict.value) or "")
-    return verdict.signature == signature(
-        key, question, verdict.kind.value, verdict.text, verdict.by, rewrite
-    )
+    return verdict.signature == signature(key, shown, verdict.kind.value, verdict.text, verdict.by, rewrite)
 
 
 def _key(letters: str, salt: bytes) -> bytes:

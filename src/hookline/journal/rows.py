@@ -74,3 +74,9 @@ def question_of(row: tuple[Any, ...]) -> Question:
         new = None if rewrite is None else json.loads(rewrite)
         verdict = Verdict(VerdictKind(kind), text, new, by, digest, signature or "")
     return Question(id, run_id, scope_id, point, tool, reasons, value, asked, verdict, digest, hidden, code)
+
+
+def kept_question(question: Question, body: str) -> Question:
+    """A question as it is read again, and shown to a person, from the text that is stored of it."""
+    _, tool, reasons, value, digest, hidden = decoded_question(body)
+    return question._replace(tool=tool, reasons=reasons, value=value, digest=digest, hidden=hidden)

@@ -52,6 +52,7 @@ from hookline.journal.rows import (
     QUESTIONS,
     RECORD,
     RUNS,
+    kept_question,
     question_of,
     run_of,
 )
@@ -137,23 +138,24 @@ class SqliteJournal:
             self._loop = loop
             self._timer = loop.call_later(LAG, self._flush_in_time)
 
-    async def ask(self, question: Question) -> str:
+    async def ask(self, question: Question) -> Question:
         digest = self._encoding.digest(question, self._key())
         body = self._encoding.question(question, digest)
         row = (question.id, question.run_id, question.scope_id, question.asked, body, question.code)
         entry: _Entry = None, [(ASK, row)]
         self._open[question.id] = entry
         await self._stored(entry)
-        return digest
+        return kept_question(question, body)
 
-    def answer(self, question_id: str, verdict: Verdict, key: bytes | None = None) -> bool:
+    def answer(self, question_id: str, verdict: Verdict, code: tuple[Question, bytes] | None = None) -> bool:
         kind = VerdictKind(verdict.kind).value
         text, by, rewrite = self._encoding.verdict(verdict)
         signed = None
-        if key is not None:
+        if code is not None:
             from hookline.journal.code import signature  # only for an answer from another terminal
 
-            signed = signature(key, question_id, kind, text, by, rewrite)
+            shown, key = code
+            signed = signature(key, shown, kind, text, by, rewrite)
         said = (kind, text, by, rewrite, signed, time.time(), question_id)
         changed = self._answered(said, verdict.digest)
         self._open.pop(question_id, None)
