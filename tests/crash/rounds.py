@@ -114,12 +114,13 @@ class Scene:
         """A start with the hooks, whose files are there only for it."""
         self._write("hooks.yaml", HOOKS + (OF_WORKSPACE if self.kind == "serve" else ""))
         self._write("own.py", OWN)
-        if self.kind == "serve":
-            number = len(list(self.issues.glob("*.md")))
-            (self.issues / f"A-{number}.md").write_text("---\nstate: Todo\n---\n")
         return self._started("--hooks", "hooks.yaml", last=False)
 
     def _started(self, *more: str, last: bool) -> subprocess.Popen[bytes]:
+        if self.kind == "serve":
+            # Of the last one too: once that is done, the service is up and hears a signal.
+            number = len(list(self.issues.glob("*.md")))
+            (self.issues / f"A-{number}.md").write_text("---\nstate: Todo\n---\n")
         words = {
             "agent": ["run", f"agent.py:{'last' if last else 'agent'}", "go"],
             "serve": ["serve", "WORKFLOW.md"],
@@ -167,7 +168,7 @@ class Scene:
             until(self._all_done, "issues were lost")
             started.send_signal(signal.SIGTERM)
         _, told = started.communicate(timeout=120)
-        assert started.returncode == 0, told.decode()
+        assert started.returncode == 0, (started.returncode, told.decode())
         until(lambda: not self.processes(), "processes were left behind")
 
     def _all_done(self) -> bool:

@@ -61,6 +61,7 @@ STAYS = {
         "token": "$TOKEN",
         "password": "${PASSWORD}",
         "secret": {"valueFrom": {"secretKeyRef": {"name": "x"}}},
+        "volume": {"secret": {"secretName": "x", "defaultMode": 256, "items": [{"key": "k", "path": "p"}]}},
     },
     "kubernetes": {
         "secretKeyRef": {"name": "x", "key": "y"},

@@ -232,7 +232,10 @@ class _SecretName(NamedTuple):
 
 
 _REFERENCE_KEYS = frozenset(
-    {"valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"}
+    [
+        *("valueFrom", "secretKeyRef", "configMapKeyRef", "fieldRef", "secretRef", "ref", "env"),
+        *("secretName", "items", "defaultMode", "optional"),  # a volume of Kubernetes
+    ]
 )
 _SPELLED_ALIKE = lazy_pattern(r"[ !#-.0-\[\]-~]+")
 _SHORTEST_HINT = 4
