@@ -26,6 +26,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMOVALS = 3
+PROC = "/proc"
 _KEY = "key"
 _KEY_BYTES = 32
 _BLOCK = 64
@@ -384,3 +385,12 @@ def _own_sha256() -> Any:
 
 
 sha256 = _own_sha256()
+
+
+def boot_id() -> str:
+    """The id of this system since its last start; empty if the system has none."""
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().decode().strip()
+    except OSError:
+        return ""

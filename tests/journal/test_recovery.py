@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline import files
 from hookline.journal import default_path
 from hookline.journal.recovery import alive, owner
 from hookline.runners import tags
@@ -20,7 +21,8 @@ def sleeper():
 @pytest.fixture
 def elsewhere(monkeypatch, tmp_path):
     """A system without /proc."""
-    monkeypatch.setattr(tags, "PROC", f"{tmp_path}/nothing")
+    for module in (tags, files):
+        monkeypatch.setattr(module, "PROC", f"{tmp_path}/nothing")
 
 
 def other(process):

@@ -82,7 +82,7 @@ def _signed(file: Path, environ: Mapping[str, str]) -> bytes | None:
     place = copy_place(file, environ)
     mark, _, body = files.read_own(place).partition(b"\n")
     key = files.user_key(place.parent.parent)
-    return body if mark.decode("ascii", "replace") == files.keyed_digest(body, key) else None
+    return body if mark == files.keyed_digest(body, key).encode() else None
 
 
 def _is_still(name: str, mark: str | None) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from hookline.errors import FileError, HooklineError
 from hookline.files import fixed
 from hookline.hookfile.content import is_approved
-from hookline.source import text_of
 
 if TYPE_CHECKING:
     from hookline.engine.hook import HookDeclaration
@@ -42,6 +41,8 @@ def look_at(declared: HookDeclaration) -> None:
     """Raise if the function that an entry's `python:` names is not there, as far as its text tells; nothing is imported."""
     import ast
     from importlib.machinery import PathFinder
+
+    from hookline.source import text_of
 
     params, name = declared.params, declared.params["function"]
     folder = Path(declared.source.rpartition(":")[0] or declared.source).resolve().parent

@@ -141,10 +141,8 @@ class Reading(NamedTuple):
 
 
 def read_clocks() -> Reading:
-    from hookline.runners.tags import boot_id  # once a day
-
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return Reading(time.time(), boot_id(), time.clock_gettime(clock))
+    return Reading(time.time(), files.boot_id(), time.clock_gettime(clock))
 
 
 class Database:

@@ -6,7 +6,6 @@ costs what is new in it, however long the conversation is.
 
 import json
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 from typing import Any, NamedTuple, cast
@@ -117,6 +116,8 @@ class Stored:
             self._bodies = [body for _, body in rows]
 
     def between(self, first: int, end: int) -> Iterator[Any]:
+        from bisect import bisect_left  # not for who writes
+
         self.load()
         numbers = self._numbers or []
         places = range(bisect_left(numbers, first), bisect_left(numbers, end))

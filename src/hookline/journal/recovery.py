@@ -17,6 +17,7 @@ from hookline.engine.pipeline import Pipeline, Recorder
 from hookline.engine.point import Status
 from hookline.engine.record import RUN_AGAIN, THERE, Begun, Ended, Journal, Owed, Owner, Record, RunRow, owed
 from hookline.errors import HooklineError, UsageError
+from hookline.files import boot_id
 
 if TYPE_CHECKING:
     from hookline.journal.snapshot import Snapshot
@@ -44,7 +45,7 @@ _PUT_OFF = """
 
 def owner() -> Owner:
     """This process as the owner of a run."""
-    from hookline.runners.tags import boot_id, start_time  # not loaded by `runs` where every run has ended
+    from hookline.runners.tags import start_time  # not loaded by `runs` where every run has ended
 
     pid = os.getpid()
     return Owner(boot_id(), pid, start_time(pid) or "")
@@ -52,7 +53,7 @@ def owner() -> Owner:
 
 def alive(owner: Owner) -> bool:
     """True if that very process still runs; its pid may have been reused."""
-    from hookline.runners.tags import boot_id, start_time
+    from hookline.runners.tags import start_time
 
     if owner.boot_id != boot_id():
         return False

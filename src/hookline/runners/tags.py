@@ -12,10 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from hookline.files import PROC, boot_id
+
 VARIABLE = "HOOKLINE_TAG"
 MARK = "hookline.mark"
 OWNER = "hookline.owner"
-PROC = "/proc"
 _LONGEST = 120.0
 _REMOVAL = {"podman": ("rm", "--force", "--ignore", "--time", "0")}
 
@@ -94,15 +95,6 @@ def owner(pid: int) -> str | None:
     """A word for a process that no other process ever has; None if the process is gone."""
     started = start_time(pid)
     return None if started is None else f"{_machine()}.{pid}.{started}"
-
-
-def boot_id() -> str:
-    """The id of this system since its last start; empty if the system has none."""
-    try:
-        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def start_time(pid: int) -> str | None:
