@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from hookline.files import PROC, boot_id
-
+PROC = "/proc"
 VARIABLE = "HOOKLINE_TAG"
 MARK = "hookline.mark"
 OWNER = "hookline.owner"
@@ -95,6 +94,15 @@ def owner(pid: int) -> str | None:
     """A word for a process that no other process ever has; None if the process is gone."""
     started = start_time(pid)
     return None if started is None else f"{_machine()}.{pid}.{started}"
+
+
+def boot_id() -> str:
+    """The same as that of `files`, which cannot be imported here."""
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def start_time(pid: int) -> str | None:
