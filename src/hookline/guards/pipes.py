@@ -28,7 +28,7 @@ _GITS_FILES = lazy_pattern(r"(?:^|/)(?:\.git/(?:hooks/.*|config|remotes/.*)|\.gi
 _STARTS = lazy_pattern(
     r"(?:^|/)\.(?:bashrc|profile|bash_profile|bash_login|bash_aliases|zshrc|zshenv|zprofile)$"
 )
-# What makes git or a shell take settings or commands from a file.
+# Words by which git or a shell takes settings or commands from a file.
 _NAMES_FILE = lazy_pattern(
     r"(?i:(?:^|.*=)(?:include\w*\..*path|core\.hookspath)|(?:GIT_CONFIG_(?:GLOBAL|SYSTEM)|GIT_DIR|HOME|XDG_CONFIG_HOME)$)"
 )

@@ -15,7 +15,7 @@ _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Without those that look alike; 32, so that each has five bits."""
 _LENGTH = 8
 _ROUNDS = 100_000
-"""What makes guesses from the digest slow; a code is shorter than a key that could be searched for otherwise."""
+"""Rounds of the derivation, which make guesses from the digest slow: a code is shorter than a key."""
 
 
 class Code(NamedTuple):

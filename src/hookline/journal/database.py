@@ -65,7 +65,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         # NULL where the run began before this version; its records have it.
         "ALTER TABLE run ADD COLUMN format TEXT",
         "CREATE INDEX run_unfinished ON run (began) WHERE ended IS NULL",
-        # What the ends of a run need after a crash, as it was at its start; the same content is there once.
+        # The end hooks of a run as they were at its start, for a crash; the same content is there once.
         "CREATE TABLE content (digest TEXT PRIMARY KEY, body BLOB NOT NULL)",
         """
         CREATE TABLE kept (

@@ -44,7 +44,7 @@ class _Known:
         self.by_id: dict[int, int] = {}
         self.by_content: dict[str, int] = {}
         self.held: list[Any] = []
-        """What `by_id` knows, so that no other object takes its id."""
+        """The messages that `by_id` knows, so that no other object takes their ids."""
         self.last: dict[int, tuple[Shared, Ranges]] = {}
         """The last list of each conversation, by its first message."""
 

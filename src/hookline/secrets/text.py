@@ -223,7 +223,7 @@ def _is_secret_unquoted(text: str, found: re.Match[str], said: str, end: int) ->
     return sep.strip() == ":" and not found["closed"] and _ENDS.match(text, end) is not None
 
 
-# What stands after a flag of a program, or in a file of its own: a text that is in each, and the pattern of the whole.
+# Secrets after a flag of a program, or in a file of its own: a text that is in each, and the pattern of the whole.
 _TOLD = r"(?P<said>(?![$*<{])[^\s\"';&|`<>\\]{1,256})"
 _SPOKEN = tuple(
     (hint, lazy_pattern(pattern, re.IGNORECASE))
