@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import re
 import sqlite3
+import subprocess
 import time
 
 import pytest
@@ -117,6 +119,44 @@ def test_many_answers_at_once_lose_nothing_and_are_not_locked_out(hookline):  # 
         records = journal.records(run.run_id)
     assert sum(isinstance(each, Begun) for each in records) == AT_ONCE
     assert sum(isinstance(each, Called) for each in records) == AT_ONCE
+
+
+def test_an_answer_does_not_end_before_its_last_record_is_stored(hookline):  # noqa: F811
+    for name in ("begun", "go"):
+        os.mkfifo(hookline.folder / name)
+    (hookline.folder / "hookline.yaml").write_text(
+        "hooks: [{name: guard, on: tool.start, shell: 'echo > begun; read go < go'}]\n"
+    )
+    event = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": "t"}
+
+    def begun():
+        process = hookline.start("answer", "--as", "claude", "--file", "hookline.yaml", stdin=-1)
+        process.stdin.write(
+            json.dumps({**event, "tool_input": {"command": "ls"}, "cwd": str(hookline.folder)})
+        )
+        process.stdin.close()
+        (hookline.folder / "begun").read_text()
+        return process
+
+    # Later calls take the short way, by a compiled copy.
+    with begun() as first:
+        (hookline.folder / "go").write_text("\n")
+        assert first.wait() == 0
+    process = begun()
+    path = hookline.folder / "home" / "journal.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    (hookline.folder / "go").write_text("\n")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    other.execute("COMMIT")
+    other.close()
+    with process:
+        assert (process.wait(), process.stderr.read()) == (0, "")
+    with SqliteJournal(path) as journal:
+        assert [
+            each.hook for each in journal.records(journal.runs()[0].run_id) if isinstance(each, Called)
+        ] == ["guard", "guard"]
 
 
 def test_an_answer_waits_for_others_that_write_and_loses_nothing(tmp_path, caplog):
